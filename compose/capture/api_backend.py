@@ -17,6 +17,7 @@ from typing import Any
 from kazoo.exceptions import NoNodeError
 
 from compose.capture.prologue_start import OldHistory, check_prologue, held_history
+from compose.capture.resync_rules import check_resync
 from compose.capture.upstream_tables import UpstreamTables
 from compose.changefeeds import check_eligible, check_resume_ts, create_changefeed, tables_body
 from compose.foresight.explain import as_json, explained, raw_log_schemas
@@ -195,6 +196,8 @@ class ApiBackend:
         for name in tables:
             if name not in stored:
                 raise ApiError("the changefeed has no such table", changefeed=changefeed_id, table=name[:200])
+        if mode is ImageMode.RESYNC:
+            check_resync(feed.info, [stored[name] for name in tables])
         ids = sorted({table for name in tables for table in stored[name].physical_ids})
         request_images(self._session, self._paths, (namespace, changefeed_id), mode, ids)
         return ids

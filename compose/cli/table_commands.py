@@ -34,7 +34,7 @@ def backfill(api: "ApiCalls", changefeed_id: str, namespace: str, tables: tuple[
 @table.command()
 @_of_tables
 def resync(api: "ApiCalls", changefeed_id: str, namespace: str, tables: tuple[str, ...]) -> None:
-    """Write each row that a table has, and deletes of rows that the destination has beside them."""
+    """Write each row that a table has, and delete what the destination has beside them; topics get a TRUNCATE first."""
     _ask(api, "resync", changefeed_id, namespace, tables)
 
 

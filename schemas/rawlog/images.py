@@ -25,7 +25,7 @@ class ImageMode(StrEnum):
     BACKFILL = "backfill"
     """All changes go out as ever; at S the rows that there are, once more."""
     RESYNC = "resync"
-    """As backfill, and at S deletes of rows that the image lacks."""
+    """As backfill, and at S deletes of rows that the image lacks; its first chunk is :func:`opening_of` the table."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -39,6 +39,19 @@ class KeyRange:
     def of_table(cls, table_id: TableId) -> "KeyRange":
         """Return all records of a table."""
         return cls(*table_span(table_id))
+
+
+def opening_of(table_id: TableId) -> KeyRange:
+    """Return the range that a resync scans first: one that no row's key can be in. At its ts nothing of the image goes
+    out, so there is room for what stands before all of it.
+    """
+    start = KeyRange.of_table(table_id).start
+    return KeyRange(start, start + b"\0")
+
+
+def is_opening(keys: KeyRange) -> bool:
+    """Tell whether a range is a table's :func:`opening_of`."""
+    return keys.end == keys.start + b"\0"
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -12,6 +12,9 @@ keys                of one column the literal itself: ``7,``; of several ``(`a`=
 rows                ``(7,'x',NULL),``: the columns of the form; nothing for a DELETE
 ==========  ======  ==========================================================================================
 
+A form without columns is of a *resync*: each key literal is a condition, ``(`a`>7 AND `a` NOT IN (9)) OR ``, and the
+op DELETE. Whatever row of the table it holds for goes, at that place of the order.
+
 So a message of one row is its head, key and row, and each literal ends as it does within a list of them: neighbours are
 a part of a statement as they stand in the message, and a processor looks at the heads alone, all at once.
 
@@ -48,6 +51,8 @@ CONDITION_END = b" OR "
 _VERSION = 2
 _IMAGE_VERSION = 3
 """Of a form that tells unique keys."""
+_RANGE_VERSION = 4
+"""Of a form whose key literals are conditions."""
 _OP_MAX = max(RowOp)
 IntArray = npt.NDArray[np.int64]
 
@@ -61,7 +66,7 @@ class TableForm:
     version: Ts
     """finished_ts of the DDL that made the table so."""
     columns: tuple[str, ...]
-    """Of a row literal: those of the table without generated ones."""
+    """Of a row literal: those of the table without generated ones; none: see :attr:`is_range`."""
     key: tuple[str, ...]
     """Of a key literal: the handle key."""
     uniques: tuple[tuple[str, ...], ...] | None = None
@@ -76,7 +81,12 @@ class TableForm:
     @property
     def key_end(self) -> bytes:
         """What each key literal ends with."""
-        return KEY_END if len(self.key) == 1 else CONDITION_END
+        return KEY_END if len(self.key) == 1 and not self.is_range else CONDITION_END
+
+    @property
+    def is_range(self) -> bool:
+        """Whether key literals are conditions, for rows that an image lacks."""
+        return not self.columns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,6 +185,8 @@ def encode_form(form: TableForm) -> bytes:
     parts = [_VERSION, form.schema, form.table, form.version, form.columns, form.key]
     if form.uniques is not None:
         parts = [_IMAGE_VERSION, *parts[1:], form.uniques]
+    elif form.is_range:
+        parts[0] = _RANGE_VERSION
     return json.dumps(parts, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogateescape")
 
 
@@ -186,7 +198,7 @@ def decode_form(key: bytes) -> TableForm:
     """
     try:
         version, schema, table, ts, columns, handle, *more = read_json(key.decode("utf-8", "surrogateescape"))
-        if version != (_IMAGE_VERSION if more else _VERSION):
+        if version != (_IMAGE_VERSION if more else _VERSION if columns else _RANGE_VERSION):
             raise ValueError(f"version {version}, ours is {_VERSION}: sorter and processors are of one release")
         uniques = None if not more else tuple(tuple(map(str, unique)) for unique in more[0])
         return TableForm(

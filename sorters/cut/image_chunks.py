@@ -7,7 +7,9 @@ a record is of stands in its position (docs/formats/position.md).
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from schemas.changes import RowChanges
+import pyarrow as pa
+
+from schemas.changes import BinaryArray, RowChanges
 from schemas.errors import CorruptDataError
 from schemas.ids import TableId
 from schemas.rawlog.image_batch import ScanName, read_image_record
@@ -27,6 +29,16 @@ class RawChunk:
 
     chunk: ImageChunk
     records: tuple[bytes, ...]
+
+    def keys(self) -> BinaryArray:
+        """Return the raw keys of all its rows, ascending.
+
+        Raises:
+            ImageChunkBrokenError, CorruptDataError: see :meth:`rows`.
+        """
+        batches = [batch.key for batch in read_chunk(self.records, self.chunk)]
+        keys: BinaryArray = pa.concat_arrays([pa.array([], pa.binary()), *batches])
+        return keys
 
     def rows(self) -> Iterator[RowChanges]:
         """Yield the chunk's rows, in key order. They count only once the iteration has ended by itself.
@@ -48,7 +60,8 @@ class RawChunk:
 def read_chunks(
     reader: ReadsRanges, cut: Cut, on_bytes: Callable[[int], None], number: int = 0, count: int = 1
 ) -> Iterator[RawChunk]:
-    """Yield the chunks of a cut that task ``number`` of ``count`` reads, each whole; those without a row are not read.
+    """Yield the chunks of a cut that task ``number`` of ``count`` reads, each whole; those without a row are not read,
+    and yielded only where the destination is to lose what they lack.
 
     Args:
         reader: of the images topic.
@@ -59,18 +72,18 @@ def read_chunks(
         CorruptDataError: a record is none of the topic's; the error names its partition and offset.
     """
     for at, chunk in enumerate(cut.chunks):
-        if at % count == number and chunk.rows:
+        if at % count == number and (chunk.rows or chunk.table_id in cut.resynced):
             yield raw_chunk(reader, chunk, on_bytes)
 
 
 def raw_chunk(reader: ReadsRanges, chunk: ImageChunk, on_bytes: Callable[[int], None] = lambda _: None) -> RawChunk:
     """Read one chunk; see :func:`read_chunks`."""
-    return RawChunk(chunk, tuple(_own_records(reader, chunk, on_bytes)))
+    return RawChunk(chunk, tuple(_own_records(reader, chunk, on_bytes)) if chunk.rows else ())
 
 
 def chunk_tables(cut: Cut) -> frozenset[TableId]:
-    """Return the physical tables of which a cut emits rows of images."""
-    return frozenset(chunk.table_id for chunk in cut.chunks if chunk.rows)
+    """Return the physical tables of which a cut emits rows of images, or says what they lack."""
+    return cut.resynced.union(chunk.table_id for chunk in cut.chunks if chunk.rows)
 
 
 def chunk_changes(

@@ -25,6 +25,7 @@ from sorters.core.records.order import (
     no_records,
     sort_records,
 )
+from sorters.core.rows.lacking_rows import lacking_records
 from sorters.core.rows.shared_pass import KeptPasses, run_chunks
 from sorters.core.rows.table_plans import TablePlans
 from sorters.core.state_proof.deltas import StateDeltas, StateLedger
@@ -117,6 +118,9 @@ def output_records(  # noqa: PLR0913 # what a cut is made of, and who counts it
         changes = gather_rows(raw, cut, program.is_wanted, ledger)
     else:
         changes = shared.rows(program.is_wanted, gather)
+    lacking: list[OutputRecords] = []
+    if cut.resynced:
+        chunks = _noting_what_lacks(chunks, cut, program, ledger, lacking)
     yield from run_chunks(
         chain(changes, chunk_changes(chunks, program.is_wanted, gather)),
         program.schemas,
@@ -130,6 +134,23 @@ def output_records(  # noqa: PLR0913 # what a cut is made of, and who counts it
         ledger=ledger,
         states=states,
     )
+    yield from lacking
+
+
+def _noting_what_lacks(
+    chunks: Iterable[RawChunk],
+    cut: Cut,
+    program: FeedProgram,
+    ledger: FlowLedger | None,
+    lacking: list[OutputRecords],
+) -> Iterator[RawChunk]:
+    """Yield the chunks, and add to ``lacking`` what says which rows they lack."""
+    for raw in chunks:
+        yield raw
+        if raw.chunk.table_id in cut.resynced and program.is_wanted(raw.chunk.table_id):
+            records = lacking_records(raw.chunk, raw.keys, program.schemas, program.feed, ledger)
+            if records.num_rows:
+                lacking.append(records)
 
 
 def state_ledger(cut: Cut) -> StateLedger | None:

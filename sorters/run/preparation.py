@@ -14,6 +14,7 @@ from schemas.ids import TableId, Ts
 from sorters.core.cut.cut import Cut
 from sorters.core.cut.watermark_pace import watermark_is_due
 from sorters.core.feed.companions import bootstrap_records, ddl_records, start_bootstraps, watermark_records
+from sorters.core.feed.emptied_tables import emptied_records, emptied_tables
 from sorters.core.feed.feed import CompiledFeed
 from sorters.core.feed.initial_schemas import initial_schemas
 from sorters.core.feed.route_check import check_routes
@@ -146,12 +147,16 @@ class Preparation:
                 yield from start_bootstraps(self._schemas.store, cut.after_ts, self.feed, encoded_at_ms, only=grown)
 
     def companions(self, cut: Cut, encoded_at_ms: int) -> OutputRecords:
-        """Return the records of a cut that stem from no row: its DDL events, the watermarks of its end if due,
-        and the schemas that are sent within it, other than those of :meth:`schemas_at_start`.
+        """Return the records of a cut that stem from no row: its DDL events, the watermarks of its end if due, what
+        empties tables that are resynced, and the schemas that are sent within it, other than those of
+        :meth:`schemas_at_start`.
         """
         store = self._schemas.store
         ddl = ddl_records(store, cut.after_ts, cut.upto_ts, self.feed, encoded_at_ms)
         bootstraps = bootstrap_records(store, cut.after_ts, cut.upto_ts, self.feed, encoded_at_ms, at_start=False)
+        if emptied := emptied_tables(cut, self.feed):
+            self.make_ready(cut, emptied)
+            ddl = join_records([ddl, emptied_records(cut, store, self.feed, encoded_at_ms)])
         topics = self._watermark_topics
         messages = sum(self.feed.partitions[topic] for topic in topics)
         if not watermark_is_due(cut, messages, with_ddl=ddl.num_rows > 0, target_ts=self._target_ts):

@@ -88,6 +88,97 @@ def test_apply_killed_at_every_statement_of_an_image_goes_on_exactly_once(
     assert died >= clean.count - 5 > 30
 
 
+R = form("d.r", "a", "b", "v", key=("a", "b"))
+
+
+def _resync_log() -> SinkLog:
+    """Two chunks of each table, which lack rows, with changes of the same keys before, between and behind them."""
+    log = SinkLog()
+    log.rows(0, A, 8, (INSERT, "50", "(50,1)"))
+    log.rows(0, A, 9, (DELETE, "50", ""))
+    log.lacks(0, A, 10, "(`id`<5 AND `id` NOT IN (1,3))")
+    log.image(0, A, 10, ("1", "(1,1)"), ("3", "(3,3)"))
+    log.lacks(1, R, 10, "((`a`,`b`) NOT IN ((1,1)))")
+    log.image(1, R, 10, ("(`a`=1 AND `b`=1)", "(1,1,1)"))
+    log.watermark(11)
+    log.rows(0, A, 12, (INSERT, "2", "(2,200)"), (DELETE, "3", ""), (INSERT, "7", "(7,700)"))
+    log.lacks(0, A, 20, "(`id`>=5 AND `id`<=7 AND `id` NOT IN (7))", "(`id`>7)")
+    log.image(0, A, 20, ("7", "(7,700)"))
+    log.rows(0, A, 21, (INSERT, "6", "(6,600)"), (INSERT, "90", "(90,9)"))
+    log.rows(1, R, 21, (INSERT, "(`a`=2 AND `b`=1)", "(2,1,2)"))
+    log.watermark(30)
+    return log
+
+
+def _plant(mariadb: LocalMariaDb) -> None:
+    """Rows that the source has no more, in every range, at keys too that are written anew later."""
+    run_sql(
+        mariadb,
+        "INSERT INTO d.a VALUES (-9, -1), (0, -1), (1, -1), (2, -1), (4, -1), (5, -1), (6, -1), (8, -1), (90, -1)",
+        "CREATE TABLE d.r (a INT, b INT, v INT, PRIMARY KEY (a, b))",
+        "INSERT INTO d.r VALUES (1, 1, -1), (1, 2, -1), (2, 1, -1), (3, 1, -1)",
+    )
+
+
+RESYNCED = [(1, 1), (2, 200), (6, 600), (7, 700), (90, 9)]
+
+
+@pytest.mark.timeout(600)
+def test_apply_resync_deletes_what_chunks_lack_and_nothing_that_came_later_wherever_it_dies(
+    mariadb: LocalMariaDb, fresh_name: Callable[[str], str]
+) -> None:
+    log, died = _resync_log(), 0
+
+    def begin() -> None:
+        run_sql(mariadb, "DROP DATABASE IF EXISTS d", "CREATE DATABASE d")
+        two_tables(mariadb)
+        _plant(mariadb)
+
+    def check() -> None:
+        assert sorted(table(mariadb, "d.a")) == RESYNCED
+        assert sorted(table(mariadb, "d.r")) == [(1, 1, 1), (2, 1, 2)]
+
+    begin()
+    Processor(mariadb, log, fresh_name("at once")).apply(30)
+    check()
+    begin()
+    clean = Faults()
+    with faulty_connections(clean):
+        Processor(mariadb, log, fresh_name("clean"), parameters=ONE_BY_ONE, max_txn_row=1).apply(30)
+    check()
+    for at in range(0, clean.count, 2):
+        feed = fresh_name("killed")
+        begin()
+        with faulty_connections(Faults(at=at)):
+            try:
+                Processor(mariadb, log, feed, parameters=ONE_BY_ONE, max_txn_row=1).apply(30)
+            except Crash:
+                died += 1
+        Processor(mariadb, log, feed, revision=2).apply(30)
+        check()
+    assert died >= clean.count // 2 - 5 > 10
+
+
+@pytest.mark.parametrize(
+    ("columns", "differs"),
+    [
+        ("key_id INT PRIMARY KEY", "it lacks column `id`"),
+        ("id VARCHAR(9) PRIMARY KEY", "is no whole number but varchar"),
+    ],
+)
+def test_apply_resync_of_a_table_whose_key_is_another_is_refused_before_a_row_goes(
+    mariadb: LocalMariaDb, feed: str, columns: str, differs: str
+) -> None:
+    run_sql(mariadb, f"CREATE TABLE d.a ({columns}, v INT)", "INSERT INTO d.a VALUES ('5', 1)")
+    log = SinkLog()
+    log.lacks(0, A, 10, "(`id`>3)")
+    log.watermark(20)
+    with pytest.raises(ShapeDiffersError) as caught:
+        Processor(mariadb, log, feed).apply(20)
+    assert differs in str(caught.value.fields["differs"])
+    assert len(table(mariadb, "d.a")) == 1
+
+
 U = replace(form("d.u", "id", "u"), uniques=(("id",), ("u",)))
 
 

@@ -144,6 +144,23 @@ class ImagedLog:
         self.change(2_600, 43)
         self.say(3_000, feeds=(ImageFeed(feed=self.feed),))
 
+    def write_resync(self) -> None:
+        """Write a resync: its opening, at a barrier of its own, then all rows at another."""
+        start = KeyRange.of_table(TABLE).start
+        opening, rest = KeyRange(start, start + b"\0"), KeyRange(start + b"\0", KeyRange.of_table(TABLE).end)
+        begun = (TableImage(table_id=TABLE, feeds=(self.feed,), done=(opening,)),)
+        self.log.snapshot([recorded("sbtest1")[0]])
+        self.change(100, 1)
+        self.log.advance(START_TS + 150)
+        self.say(400, feeds=self.waits(), barriers=self.barrier(FIRST, opening))
+        self.change(500, 2)
+        self.say(1_400, feeds=self.waits(), chunks=self.chunk(FIRST, opening, {}))
+        self.change(1_500, 3)
+        self.say(1_700, feeds=self.waits(), tables=begun, barriers=self.barrier(SECOND, rest))
+        self.change(2_100, 4)
+        self.say(2_400, feeds=self.waits(), tables=begun, chunks=self.chunk(SECOND, rest, keys(0, KEYS)))
+        self.say(3_000, feeds=(ImageFeed(feed=self.feed),))
+
 
 def image(ts: Ts, start: int, end: int) -> list[Emitted]:
     return [(ts, number, "INSERT", True) for number in range(start, end)]
@@ -330,6 +347,34 @@ def test_initial_image_goes_out_in_its_chunks_with_the_changes_above_each_wherev
         repeated = plain(both[written:][: written - done])
         assert repeated == plain(both[done:written]), f"{dies}: the same bytes once more"
         assert plain(rows_of(both[:done] + both[written:])) == plain(rows_of(records))
+
+
+def test_resync_empties_the_table_at_a_ts_of_its_own_before_the_rows_wherever_a_sorter_dies(
+    stack: Addresses, fresh_name: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = RawLog(stack.kafka, fresh_name("up"))
+    ImagedLog(log, FEED, "resync").write_resync()
+    expected = [
+        update(100, 1), update(500, 2), (FIRST, -1, "TRUNCATE", True), update(1_500, 3),
+        *image(SECOND, 0, KEYS), update(2_100, 4),
+    ]  # fmt: skip
+    for dies in ("", "reported"):
+        topic = fresh_name("sink")
+        first = Machine(stack, topic, log, tmp_path / f"first {dies}", dies=dies)
+        first.run(monkeypatch)
+        if dies:
+            Machine(stack, topic, log, tmp_path / "again", node=first.node, checkpoint_ts=first.checkpoint_ts).run(
+                monkeypatch
+            )
+        said: list[Emitted] = []
+        for record in read_topic(stack.kafka, topic):
+            position, message = decode_position(record.position), json.loads(record.value or b"")
+            if position.position_class is PositionClass.DDL:
+                is_marked = position.start_ts == position.commit_ts == message["_tidb"]["commitTs"]
+                said.append((position.commit_ts, -1, message["type"], is_marked))
+            elif position.position_class is PositionClass.ROW:
+                said += emitted([record])
+        assert said == expected
 
 
 def test_sorter_process_killed_in_mid_chunk_is_followed_by_one_that_repeats_the_chunk(

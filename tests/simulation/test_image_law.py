@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from compose.simulation.images import reader
+from compose.simulation.images.reader import SimReader
 from compose.simulation.images.run import outcome_of
 from compose.simulation.images.world import ImageWorld
 from consumers.control.core.frontier import frontier as owner_frontier
@@ -59,6 +61,21 @@ def test_image_schedules_are_worth_the_name() -> None:
     assert not few, counts
     assert counts["open"] > 200
     assert {"create", "drop", "leave", "enter", "truncate", "reorganize"} <= ddl.keys(), ddl
+
+
+def _asks(world: ImageWorld) -> None:
+    """Let most images be asked for by hand, resyncs among them."""
+    world.initial_share = 0.2
+
+
+@pytest.mark.timeout(max(600, SEEDS))
+def test_resyncs_under_random_faults_leave_what_the_source_has() -> None:
+    kinds: Counter[str] = Counter()
+    for seed in range(max(60, SEEDS // 5)):
+        outcome = outcome_of(seed, _asks)
+        assert not outcome.broken, outcome
+        kinds.update({item[4] for each in outcome.world.readers.values() for item in each.emitted})
+    assert min(kinds[reader.LACKING], kinds[reader.EMPTIED]) > 10, kinds
 
 
 def test_image_seed_when_run_with_other_hash_seeds_goes_the_same_way() -> None:
@@ -132,7 +149,7 @@ def _leaves_moved_rows_out(state: ImageState, seen: ImageInputs) -> ImageState:
     feeds = []
     for feed in after.feeds:
         for table in sorted(come):
-            if feed.mode_of(table) is ImageMode.BACKFILL:
+            if feed.mode_of(table) in (ImageMode.BACKFILL, ImageMode.RESYNC):
                 feed = progress.with_table(progress._without_table(feed, table), ImageMode.INITIAL, table)
         feeds.append(feed)
     return replace(after, feeds=tuple(feeds))
@@ -193,6 +210,32 @@ def _reads_everything(self: ImageWorld, chunk: Any, record: Any) -> bool:
     return bool(record.table_id == chunk.table_id)
 
 
+def _deletes_nothing(self: FeedImages, chunks: Any) -> frozenset[int]:
+    return frozenset()
+
+
+def _deletes_beyond_the_chunk(self: Any, chunk: Any, number: int) -> bool:
+    """Take a chunk for the whole table."""
+    return True
+
+
+def _deletes_by_every_chunk(self: FeedImages, chunks: Any) -> frozenset[int]:
+    return frozenset(chunk.table_id for chunk in chunks)
+
+
+def _empties_at_every_chunk(keys: KeyRange) -> bool:
+    return True
+
+
+def _opens_with_rows(table: Any, feeds: Any, done: Any) -> Any:
+    """Begin a resync with the table's first rows: there is no ts then that stands before all of them."""
+    return done
+
+
+def _empties_where_it_has_begun(keys: KeyRange) -> bool:
+    return keys.end != keys.start + b"\0"
+
+
 FAULTS: list[tuple[Any, str, Callable[..., Any]]] = [
     (images, "open_barrier", _announces_too_late),
     (images, "close_barriers", _never_gives_up),
@@ -202,7 +245,6 @@ FAULTS: list[tuple[Any, str, Callable[..., Any]]] = [
     (images, "take_passed", _repeats_chunks),
     (images, "take_wishes", _takes_nobody_in),
     (images, "take_wishes", _loses_moved_rows),
-    (images, "take_wishes", _leaves_moved_rows_out),
     (images, "take_wishes", _drops_tables_at_once),
     (barriers, "_gap", _joins_as_if_it_had_all),
     (cut, "with_images", _passes_barriers),
@@ -218,12 +260,28 @@ FAULTS: list[tuple[Any, str, Callable[..., Any]]] = [
 ]
 
 
+ASKED_FAULTS: list[tuple[Any, str, Callable[..., Any]]] = [
+    (FeedImages, "resynced", _deletes_nothing),
+    (SimReader, "_is_within", _deletes_beyond_the_chunk),
+    (FeedImages, "resynced", _deletes_by_every_chunk),
+    (reader, "is_opening", _empties_at_every_chunk),
+    (reader, "is_opening", _empties_where_it_has_begun),
+    (barriers, "_with_openings", _opens_with_rows),
+    (images, "take_wishes", _leaves_moved_rows_out),
+]
+FAULTS += ASKED_FAULTS
+
+
+def _as_they_are(world: ImageWorld) -> None:
+    """Leave a world as its seed has it."""
+
+
 @pytest.mark.parametrize(("where", "name", "broken"), FAULTS, ids=[fault[2].__name__ for fault in FAULTS])
 def test_images_without_a_rule_break_a_promise(
     where: Any, name: str, broken: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(where, name, broken)
     for seed in range(TRIES_MAX):
-        if outcome_of(seed).broken:
+        if outcome_of(seed, _asks if (where, name, broken) in ASKED_FAULTS else _as_they_are).broken:
             return
     raise AssertionError(f"{TRIES_MAX} seeds keep all promises with {broken.__name__}")

@@ -36,6 +36,15 @@ class SinkLog:
         form = table if table.uniques is not None else replace(table, uniques=(table.key,))
         self._rows(part, form, ts, ts, [(RowOp.UPDATE, key, row) for key, row in rows])
 
+    def lacks(self, part: int, table: TableForm, ts: int, *conditions: str) -> None:
+        """Write which rows a table's image lacks at ``ts``, by conditions in parentheses; its rows come behind it."""
+        value = encode_rows(
+            form := replace(table, columns=(), uniques=None),
+            [SqlRow(ts, ts, RowOp.DELETE, condition.encode()) for condition in conditions],
+        )
+        position = Position(Ts(ts), PositionClass.ROW, Ts(ts), RowOp.DELETE, conditions[-1].encode())
+        self.add(part, position.encode(), encode_form(form), value)
+
     def _rows(
         self, part: int, table: TableForm, commit_ts: int, start_ts: int, rows: Sequence[tuple[RowOp, str, str]]
     ) -> None:

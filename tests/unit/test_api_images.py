@@ -65,11 +65,13 @@ def test_api_asks_for_images_of_tables(api: Api, bus: Memory, mode: ImageMode) -
 
 @pytest.mark.parametrize(
     ("mode", "sink_uri"),
-    [(RESYNC, URI), (RESYNC, "mysql://root@h:3306/"), (BACKFILL, "iceberg://?warehouse=file:///w")],
+    [(RESYNC, "s3://bucket/f?protocol=csv"), (RESYNC, "file:///f"), (BACKFILL, "iceberg://?warehouse=file:///w")],
 )
 def test_images_that_no_sink_writes_are_refused_by_name(mode: ImageMode, sink_uri: str) -> None:
     for taken in (URI, "mysql://root@h:3306/", "s3://bucket/f?protocol=csv"):
         check_mode(BACKFILL, taken)
+    for taken in (URI, "mysql://root@h:3306/", "tidb://root@h:4000/"):
+        check_mode(RESYNC, taken)
     with pytest.raises(NotSupportedYetError, match=f"`{mode}` is not supported yet"):
         check_mode(mode, sink_uri)
 
@@ -91,8 +93,9 @@ def test_requests_add_up_and_the_later_mode_of_a_table_counts(zookeeper: MemoryZ
     request_images(session, PATHS, NAME, BACKFILL, [TableId(4), TableId(5)])  # type: ignore[arg-type]
     request_images(session, PATHS, NAME, RESYNC, [TableId(5), TableId(6)])  # type: ignore[arg-type]
     assert requested(zookeeper) == {"backfill": [4], "resync": [5, 6]}
-    withdraw_images(session, PATHS, NAME, [TableId(5), TableId(4), TableId(9)])  # type: ignore[arg-type]
-    assert requested(zookeeper) == {"backfill": [], "resync": [6]}
+    withdrawn = [(RESYNC, TableId(5)), (BACKFILL, TableId(4)), (BACKFILL, TableId(6)), (RESYNC, TableId(9))]
+    withdraw_images(session, PATHS, NAME, withdrawn)  # type: ignore[arg-type]
+    assert requested(zookeeper) == {"backfill": [], "resync": [6]}, "asked for in another mode since"
 
 
 def test_a_request_and_a_withdrawal_at_one_time_both_count(zookeeper: MemoryZooKeeper) -> None:
@@ -105,7 +108,7 @@ def test_a_request_and_a_withdrawal_at_one_time_both_count(zookeeper: MemoryZooK
             request_images(session, PATHS, NAME, BACKFILL, [TableId(7)])  # type: ignore[arg-type]
 
     zookeeper.on_request = meanwhile
-    withdraw_images(session, PATHS, NAME, [TableId(4)])  # type: ignore[arg-type]
+    withdraw_images(session, PATHS, NAME, [(BACKFILL, TableId(4))])  # type: ignore[arg-type]
     assert requested(zookeeper)["backfill"] == [7]
 
 
@@ -113,7 +116,7 @@ def test_a_request_of_a_changefeed_that_is_gone_is_refused_and_its_withdrawal_is
     server = MemoryZooKeeper()
     with pytest.raises(ChangefeedNotFoundError):
         request_images(server, PATHS, NAME, BACKFILL, [TableId(4)])  # type: ignore[arg-type]
-    withdraw_images(server, PATHS, NAME, [TableId(4)])  # type: ignore[arg-type]
+    withdraw_images(server, PATHS, NAME, [(BACKFILL, TableId(4))])  # type: ignore[arg-type]
     assert server.nodes == {}
 
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pytest
 
 from schemas.changes import Op, RowChanges
 from schemas.ids import RegionId, TableId, Ts
@@ -24,7 +23,7 @@ from schemas.rawlog.region_batch import RegionBatch, encode_region_batch
 from schemas.tidb.keys import row_key, table_span
 from sorters.core.cut.cut import ChangefeedFrontier, Cut, frontier_for, with_images
 from sorters.core.cut.cut_plan import plan_cuts
-from sorters.core.cut.images import LeftOut, ResyncNotSupportedError
+from sorters.core.cut.images import LeftOut
 from sorters.cut.worker import gather_rows
 from sorters.run.epochs import Epochs
 
@@ -197,12 +196,12 @@ def test_a_barrier_announced_when_there_were_fewer_partitions_holds_nothing_in_t
     assert with_images(frontier_for(wide, lambda _: False), images, FEED).low == (12, 0)
 
 
-def test_chunks_of_a_resync_are_refused_by_name() -> None:
-    """They would leave rows that the table has no more."""
-    images = state(initial=(), resync=(IdRange(TABLE, TABLE),), chunks=(chunk(15, START, END),))
-    with pytest.raises(ResyncNotSupportedError) as refused:
-        plan_cuts(frontier(10, state(initial=())), [frontier(20, images)], Ts(10))
-    assert refused.value.fields == {"table_id": TABLE, "barrier_ts": 15}
+def test_a_cut_says_which_of_its_chunks_are_of_a_resync() -> None:
+    images = state(initial=(), resync=(IdRange(TABLE, TABLE),), chunks=(chunk(15, START, HALF), chunk(18, HALF, END)))
+    cuts = plan_cuts(frontier(10, state(initial=())), [frontier(20, images)], Ts(10))
+    assert [(cut.upto_ts, cut.resynced) for cut in cuts] == [(15, {TABLE}), (18, {TABLE}), (20, frozenset())]
+    initial = state(chunks=(chunk(15, START, END),))
+    assert [cut.resynced for cut in plan_cuts(frontier(10, state()), [frontier(20, initial)], Ts(10))] == [set(), set()]
 
 
 def epochs(image_name: str, waits_at: Ts | None = None, **parts_too: Any) -> Epochs:

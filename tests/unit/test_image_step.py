@@ -215,10 +215,31 @@ def test_tables_asked_for_by_hand_are_taken_once_and_forgotten_when_whole() -> N
     state = steps.go(2)
     assert (state.feeds[0].resync, state.feeds[0].initial) == ((IdRange(NINE, NINE),), ())
     steps.feeds[A] = WantingFeed(tables=[SEVEN, NINE])
-    steps.lands()
-    steps.go(2.1)
-    state = steps.go(2.2)
+    for seconds in (2.1, 2.3):
+        steps.lands()
+        steps.go(seconds)
+        state = steps.go(seconds + 0.1)
     assert (state.feeds, state.tables) == ((), ())
+
+
+def test_a_resync_begins_with_a_range_that_no_key_is_in_and_what_others_miss_is_shared_then() -> None:
+    steps = wanting(B)
+    steps.feeds[B] = replace(WANTS, tables=[NINE])
+    steps.feeds[A] = WantingFeed(tables=[NINE], requested={ImageMode.RESYNC: [NINE]})
+    whole = KeyRange.of_table(NINE)
+    opening = KeyRange(whole.start, whole.start + b"\0")
+    assert opening.end <= row_key(NINE, -(2**63))
+    (scan,) = steps.go(2).barriers[0].scans
+    assert (scan.keys, scan.feeds) == (opening, (A, B))
+    steps.lands()
+    (chunk,) = steps.go(2.1).chunks
+    assert chunk.keys == opening
+    (scan,) = steps.go(2.2).barriers[0].scans
+    assert (scan.keys, scan.feeds) == (KeyRange(opening.end, whole.end), (A, B))
+    steps.lands(reached=row_key(NINE, 5))
+    steps.go(2.3)
+    (scan,) = steps.go(2.4).barriers[0].scans
+    assert scan.keys == KeyRange(row_key(NINE, 5), whole.end), "an opening comes once"
 
 
 def test_a_version_grows_with_each_change_and_with_none_else() -> None:

@@ -144,7 +144,7 @@ def test_what_is_answered_is_taken_out_of_zookeeper_and_nothing_else() -> None:
     world.server.write({world.path("a"): info("a"), path: encode_requested(asked)})
     world.known.look()
     assert (world.known.wishes() or {})[world.feed("a")].requested == asked
-    world.known.answered(world.feed("a"), [TableId(1), TableId(3)])
+    world.known.answered(world.feed("a"), [(ImageMode.BACKFILL, TableId(1)), (ImageMode.RESYNC, TableId(3))])
     world.known.look()
     left = {ImageMode.BACKFILL: frozenset({TableId(2)}), ImageMode.RESYNC: frozenset[TableId]()}
     assert (world.known.wishes() or {})[world.feed("a")].requested == left
@@ -161,7 +161,7 @@ def test_an_answer_that_zookeeper_has_not_taken_is_said_again() -> None:
         {world.path("a"): info("a"), path: encode_requested({ImageMode.RESYNC: frozenset({TableId(3)})})}
     )
     world.known.look()
-    world.known.answered(world.feed("a"), [TableId(3)])
+    world.known.answered(world.feed("a"), [(ImageMode.RESYNC, TableId(3))])
     world.server.away = True
     with pytest.raises(ZooKeeperError):
         world.known.look()

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from consumers.control.changefeeds.image_requests import AskedTable
 from consumers.control.core.frontier.frontier import FrontierInputs
 from consumers.control.owner.image_wishes import ImageWish
 from consumers.control.owner.imaged_tables import ImagedTables, history_ts
@@ -48,8 +49,8 @@ class World:
     def services_know(self) -> bool:
         return self.all_know
 
-    def answered(self, name: str, tables: Collection[TableId]) -> None:
-        self.withdrawn.update((name, table) for table in tables)
+    def answered(self, name: str, asked: Collection[AskedTable]) -> None:
+        self.withdrawn.update((name, table) for _, table in asked)
 
     def check_lease(self) -> None:
         pass
@@ -176,14 +177,35 @@ def test_what_is_asked_for_by_hand_is_withdrawn_once_a_published_record_has_it()
 def test_an_image_that_is_whole_before_its_request_is_taken_back_does_not_come_again() -> None:
     world = World({FEED: ASKING})
     world.tick()
-    world.land_all()
-    world.tick()
-    assert world.tick().feeds == ()
+    for _ in range(2):  # a resync has an opening beforehand
+        world.land_all()
+        world.tick()
+        state = world.tick()
+    assert state.feeds == ()
     assert world.tick().feeds == ()
     world.wished = {FEED: replace(ASKING, requested={})}
     assert world.tick().feeds == ()
     world.wished = {FEED: replace(ASKING, requested={ImageMode.BACKFILL: {TableId(5)}})}
     assert world.tick().feeds[0].backfill == (IdRange(TableId(5), TableId(5)),), "asked for once more"
+
+
+def test_a_resync_that_is_asked_for_while_another_image_is_under_way_begins_behind_it() -> None:
+    wish = replace(ASKING, requested={ImageMode.BACKFILL: {TableId(5)}})
+    world = World({FEED: wish})
+    assert world.tick().feeds[0].backfill == (IdRange(TableId(5), TableId(5)),)
+    world.tick()
+    world.withdrawn.clear()
+    world.wished = {FEED: replace(wish, requested={ImageMode.RESYNC: {TableId(5)}})}
+    state = world.tick()
+    assert (state.feeds[0].backfill, state.feeds[0].resync) == ((IdRange(TableId(5), TableId(5)),), ())
+    assert not world.withdrawn, "it is asked for until it has begun"
+    world.land_all()
+    world.tick()
+    for _ in range(2):
+        state = world.tick()
+    assert (state.feeds[0].backfill, state.feeds[0].resync) == ((), (IdRange(TableId(5), TableId(5)),))
+    world.tick()
+    assert world.withdrawn == {(FEED, 5)}
 
 
 def test_a_changefeed_whose_settings_nobody_can_read_keeps_what_it_waits_for() -> None:

@@ -81,7 +81,7 @@ class SimOwner:
                 wants_initial=is_initial,
                 is_running=feed not in world.paused,
                 entered=[table for job in jobs for name, table in job.entered if name == feed] if is_initial else (),
-                requested={ImageMode.BACKFILL: asked},
+                requested={world.asked_mode.get(feed, ImageMode.BACKFILL): asked},
             )
         seen = ImageInputs(
             owner_rev=self.owner_rev,

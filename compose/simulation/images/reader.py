@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from compose.simulation.images.tables import KEYS
+from compose.simulation.images.tables import KEYS, SimTable
 from compose.simulation.law import BrokenPromiseError
 from schemas.ids import TableId, Ts
 from schemas.rawlog.frontier import FrontierRecord
-from schemas.rawlog.images import ImageChunk
+from schemas.rawlog.images import ImageChunk, is_opening
 from sorters.core.cut import cut as cuts
 from sorters.core.cut.cut import ChangefeedFrontier, Cut, frontier_for
 from sorters.core.cut.cut_plan import plan_cuts
@@ -18,9 +18,11 @@ from sorters.core.cut.cut_plan import plan_cuts
 if TYPE_CHECKING:
     from compose.simulation.images.world import ImageWorld
 
-IMAGE = "image"
+IMAGE, CHANGE, LACKING, EMPTIED = "image", "change", "lacking", "emptied"
+STALE = -1
+"""What a destination has of each key when a resync begins: a value that the source never had."""
 Emitted = tuple[Ts, TableId, int, int | None, str]
-"""ts, table, key number, value, and what it is: a change or an image's row."""
+"""ts, table, key number, value, and what it is: a change, an image's row, or what a resync deletes (-1: all keys)."""
 
 
 @dataclass(slots=True)
@@ -32,12 +34,15 @@ class SimReader:
     is_initial: bool
     contains_laggard: bool
     start_ts: Ts
+    is_topic: bool = False
+    """A resync empties its tables; else it is a database, and each chunk deletes what it lacks."""
     at: int = 0
     """Records that have been read."""
     checkpoint_ts: Ts = Ts(0)
     emitted: list[Emitted] = field(default_factory=list)
     chunk_keys: dict[tuple[TableId, int], list[Ts]] = field(default_factory=dict)
     """Of keys: at which ts a chunk of it went out, with or without a row."""
+    first_chunk_ts: dict[TableId, Ts] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.checkpoint_ts = self.start_ts
@@ -111,20 +116,32 @@ class SimReader:
                 continue
             key = pa.array([change.key], pa.binary())
             if cut.left_out is None or cut.left_out.kept(change.table_id, key) is None:
-                emitted.append((change.commit_ts, change.table_id, change.number, change.value, "change"))
+                emitted.append((change.commit_ts, change.table_id, change.number, change.value, CHANGE))
         keys: list[tuple[TableId, int]] = []
         for chunk in cut.chunks:
             if chunk.ts != cut.upto_ts:
                 raise BrokenPromiseError(f"{self.name} emits {chunk} in a cut that ends at {cut.upto_ts}")
             if not tables[chunk.table_id].covered(self.name, Ts(chunk.ts - 1)):
                 continue
-            emitted += self._rows(chunk)
-            keys += [
-                (chunk.table_id, number)
-                for number in range(KEYS)
-                if chunk.keys.start <= self.world.key(chunk.table_id, number) < chunk.keys.end
-            ]
+            self.first_chunk_ts.setdefault(chunk.table_id, chunk.ts)
+            rows = self._rows(chunk)
+            emitted += rows
+            if chunk.table_id in cut.resynced:
+                emitted += self._deleted(chunk, {number for _, _, number, _, _ in rows})
+            keys += [(chunk.table_id, number) for number in range(KEYS) if self._is_within(chunk, number)]
         return emitted, keys
+
+    def _deleted(self, chunk: ImageChunk, present: set[int]) -> list[Emitted]:
+        if self.is_topic:
+            return [(chunk.ts, chunk.table_id, -1, None, EMPTIED)] if is_opening(chunk.keys) else []
+        return [
+            (chunk.ts, chunk.table_id, number, None, LACKING)
+            for number in range(KEYS)
+            if number not in present and self._is_within(chunk, number)
+        ]
+
+    def _is_within(self, chunk: ImageChunk, number: int) -> bool:
+        return chunk.keys.start <= self.world.key(chunk.table_id, number) < chunk.keys.end
 
     def _rows(self, chunk: ImageChunk) -> list[Emitted]:
         rows: list[Emitted] = []
@@ -143,17 +160,23 @@ class SimReader:
         Raises:
             BrokenPromiseError: something is missing, was emitted twice or too early, or the destination differs.
         """
-        upto_ts = self.checkpoint_ts
+        upto_ts, tables = self.checkpoint_ts, self.world.tables.tables
+        # Where its rows move to another id, what is to be deleted there is deleted all the same.
+        resynced = {tables[table].logical for name, table in self.world.resynced if name == self.name}
         for table in self.world.tables.tables.values():
             if self.world.settled_waits.get((self.name, table.table_id)):
                 self._check_keys(table.table_id)
-            if self.is_initial and table.covered(self.name, upto_ts):
-                shown, true = self._shown(table.logical), table.rows(upto_ts)
-                if shown != true:
-                    raise BrokenPromiseError(
-                        f"{self.name} shows {shown} of table {table.table_id} at {upto_ts}, which is {true}"
-                    )
+            is_whole = self.is_initial or table.logical in resynced
+            if is_whole and table.covered(self.name, upto_ts):
+                self._check_shown(table)
         self._check_all()
+
+    def _check_shown(self, table: SimTable) -> None:
+        shown, true = self._shown(table.logical), table.rows(self.checkpoint_ts)
+        if shown != true:
+            raise BrokenPromiseError(
+                f"{self.name} shows {shown} of table {table.table_id} at {self.checkpoint_ts}, which is {true}"
+            )
 
     def _check_all(self) -> None:
         """Check that rows of images are what TiKV had, and that nothing is left out where no image is initial."""
@@ -163,7 +186,7 @@ class SimReader:
                 raise BrokenPromiseError(f"{self.name} got {value} of key {number} of table {table_id} at {ts}")
         if self.is_initial:
             return
-        got = [item[:4] for item in self.emitted if item[4] != IMAGE]
+        got = [item[:4] for item in self.emitted if item[4] == CHANGE]
         true = [
             (change.commit_ts, change.table_id, change.number, change.value)
             for change in tables.between(self.start_ts, self.checkpoint_ts)
@@ -178,17 +201,30 @@ class SimReader:
                     raise BrokenPromiseError(f"{self.name} got key {number} of table {table_id} at {at}")
 
     def _shown(self, logical: int) -> dict[int, int]:
-        """Return what the destination has of a logical table."""
+        """Return what the destination has of a logical table, of which all was lost when a resync began."""
         shown: dict[int, int] = {}
         tables = self.world.tables
         cleared = [ts for ts, truncated in tables.truncations if truncated == logical and ts <= self.checkpoint_ts]
-        for ts, table_id, number, value, _ in [*sorted(self.emitted, key=_order), (self.checkpoint_ts, None, 0, 0, "")]:
+        damaged = sorted(
+            ts
+            for table_id, ts in self.first_chunk_ts.items()
+            if tables.tables[table_id].logical == logical and (self.name, table_id) in self.world.resynced
+        )
+        for ts, table_id, number, value, kind in [
+            *sorted(self.emitted, key=_order),
+            (self.checkpoint_ts, None, 0, 0, ""),
+        ]:
             while cleared and cleared[0] < ts:
                 cleared.pop(0)
                 shown.clear()
+            while damaged and damaged[0] <= ts:
+                damaged.pop(0)
+                shown = dict.fromkeys(range(KEYS), STALE)
             if table_id is None or tables.tables[table_id].logical != logical:
                 continue
-            if value is None:
+            if kind == EMPTIED:
+                shown.clear()
+            elif value is None:
                 shown.pop(number, None)
             else:
                 shown[number] = value
@@ -210,7 +246,7 @@ class SimReader:
             value = table.read(number, at[0])
             expected: list[Emitted] = [] if value is None else [(at[0], table_id, number, value, IMAGE)]
             expected += [
-                (change.commit_ts, table_id, number, change.value, "change")
+                (change.commit_ts, table_id, number, change.value, CHANGE)
                 for change in self.world.tables.between(at[0], self.checkpoint_ts)
                 if (change.table_id, change.number) == (table_id, number) and table.covered(self.name, change.commit_ts)
             ]

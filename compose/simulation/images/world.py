@@ -29,6 +29,9 @@ class ImageWorld:
     def __init__(self, seed: int) -> None:
         self.seed = seed
         self.random = random = Random(seed)  # noqa: S311 - to be repeated, not to be secret
+        self.chances = Random(seed)  # noqa: S311 - of what came later: seeds go on as they did
+        self.initial_share = 0.8
+        """Of changefeeds that want images by themselves; of the others some are asked for by hand."""
         self.now = self.depth = self.births = self.revision = 0
         self.ts = Ts(0)
         self.trace: list[tuple[object, ...]] = []
@@ -50,6 +53,9 @@ class ImageWorld:
         self.paused: set[str] = set()
         self.asked: dict[str, list[TableId]] = {}
         """Tables whose image was asked for by hand."""
+        self.asked_mode: dict[str, ImageMode] = {}
+        self.resynced: set[tuple[str, TableId]] = set()
+        """Which changefeeds were to delete what the image of a table lacks, by the records that counted."""
         self.removed: set[str] = set()
         self.settled_waits: dict[tuple[str, TableId], bool] = {}
         self._registered: dict[str, FrontierRecord] = {}
@@ -123,9 +129,11 @@ class ImageWorld:
         name = next((feed for feed in FEEDS if feed not in self.readers and feed not in self.removed), None)
         if name is None or newest is None:
             return
-        is_initial = self.random.random() < 0.8
-        self.readers[name] = SimReader(self, name, is_initial, self.random.random() < 0.5, newest.resolved_ts)
-        self.note("create", name, is_initial)
+        is_initial = self.random.random() < self.initial_share
+        reader = SimReader(self, name, is_initial, self.random.random() < 0.5, newest.resolved_ts)
+        reader.is_topic = self.chances.random() < 0.5
+        self.readers[name] = reader
+        self.note("create", name, is_initial, reader.is_topic)
 
     # -- what they do to each other
 
@@ -249,7 +257,8 @@ class ImageWorld:
         for name, reader in self.readers.items():
             if not reader.is_initial and name not in self.asked:
                 self.asked[name] = self.tables.of_feed(name, self.known_ts, self.known_ts)
-                self.note("ask", name, self.asked[name])
+                self.asked_mode[name] = self.chances.choice((ImageMode.BACKFILL, ImageMode.RESYNC, ImageMode.RESYNC))
+                self.note("ask", name, self.asked[name], self.asked_mode[name])
                 return
 
     def _remove(self) -> None:
@@ -286,10 +295,16 @@ class ImageWorld:
         if before is not None and state.version != before.images.version:
             self.note("images", state.version, len(state.chunks), state.cancelled)
         for feed in state.feeds:
+            if feed.resync:
+                self.resynced.update(
+                    (feed.feed, table) for table in self.tables.tables if feed.mode_of(table) is ImageMode.RESYNC
+                )
             if feed.feed not in self._registered:
                 self._registered[feed.feed] = record
                 self._registered_tables[feed.feed] = [
-                    table for table in self.tables.tables if feed.mode_of(table) is ImageMode.BACKFILL
+                    table
+                    for table in self.tables.tables
+                    if feed.mode_of(table) in (ImageMode.BACKFILL, ImageMode.RESYNC)
                 ]
                 for table in self.tables.tables.values():
                     if feed.mode_of(table.table_id) is ImageMode.INITIAL and table.covered(
@@ -320,7 +335,7 @@ class ImageWorld:
             return "there is no changefeed"
         for reader in self.readers.values():
             feed = followed[-1].images.feed(reader.name)
-            if (feed is None and reader.is_initial) or (feed and (feed.initial or feed.backfill)):
+            if (feed is None and reader.is_initial) or (feed and feed.waits):
                 return f"{reader.name} waits for {feed}"
             if self.asked.get(reader.name):
                 return f"{reader.name} was promised {self.asked[reader.name]}"

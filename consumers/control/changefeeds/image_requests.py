@@ -16,6 +16,7 @@ from edges.zookeeper.nodes import read_node, replace_node
 from edges.zookeeper.session import Session
 from schemas.config.parse.origin import NotSupportedYetError
 from schemas.config.sink.iceberg import ICEBERG_SCHEMES
+from schemas.config.sink.storage import STORAGE_SCHEMES
 from schemas.errors import Action, BusError, CorruptDataError
 from schemas.ids import TableId
 from schemas.json_text import read_int, read_json
@@ -30,6 +31,7 @@ BY_HAND: Final = (ImageMode.BACKFILL, ImageMode.RESYNC)
 
 Requested = Mapping[ImageMode, frozenset[TableId]]
 """Tables by mode; those of ``BY_HAND``."""
+AskedTable = tuple[ImageMode, TableId]
 
 
 class ImageRefusedError(BusError):
@@ -42,13 +44,14 @@ def check_mode(mode: ImageMode, sink_uri: str) -> None:
     """Refuse what this version cannot emit.
 
     Raises:
-        NotSupportedYetError: a resync, or a sink of lake tables.
+        NotSupportedYetError: a sink of lake tables, or a resync into files.
     """
-    if mode is ImageMode.RESYNC:
-        text = "`resync` is not supported yet: nobody deletes what the image lacks; `backfill` writes what it has"
-        raise NotSupportedYetError(text, key=mode)
-    if sink_uri.partition("://")[0].lower() in ICEBERG_SCHEMES:
+    scheme = sink_uri.partition("://")[0].lower()
+    if scheme in ICEBERG_SCHEMES:
         text = f"`{mode}` is not supported yet with an Iceberg sink: it takes images at its beginning alone"
+        raise NotSupportedYetError(text, key=mode)
+    if mode is ImageMode.RESYNC and scheme in STORAGE_SCHEMES:
+        text = "`resync` is not supported yet with a storage sink: files have no place for rows that are there no more"
         raise NotSupportedYetError(text, key=mode)
 
 
@@ -105,15 +108,18 @@ def request_images(
             is_written = _changed(client, paths.changefeed_images(*name), with_tables)
 
 
-def withdraw_images(session: Session, paths: ZkPaths, name: FeedName, tables: Collection[TableId]) -> None:
-    """Take out tables that are not asked for any more.
+def withdraw_images(session: Session, paths: ZkPaths, name: FeedName, asked: Collection[AskedTable]) -> None:
+    """Take out tables that are not asked for any more; what is asked of one of them in another mode stays.
 
     Raises:
         BusError: ZooKeeper failed, or the node does not decode.
     """
 
     def without_tables(before: Requested) -> Requested:
-        return {mode: before.get(mode, frozenset()) - set(tables) for mode in BY_HAND}
+        return {
+            mode: before.get(mode, frozenset()) - {table for asked_so, table in asked if asked_so is mode}
+            for mode in BY_HAND
+        }
 
     path = paths.changefeed_images(*name)
     with session.requests("withdrawing requests for table images") as client:

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Final, Protocol, Self
 
 from consumers.control.changefeeds.feed_nodes import IMAGES, INFO, STATUS, FeedNodes, FeedView
-from consumers.control.changefeeds.image_requests import withdraw_images
+from consumers.control.changefeeds.image_requests import AskedTable, withdraw_images
 from consumers.control.cluster.look_thread import LookThread
 from consumers.control.core.images.feed_tables import Contains
 from edges.zookeeper.node_cache import Node, NodeCache
@@ -67,7 +67,7 @@ class KnowsWishes(Protocol):
     def services_know(self) -> bool:
         """Tell whether every sorter that runs, or may be given changefeeds, knows of images."""
 
-    def answered(self, name: str, tables: Collection[TableId]) -> None:
+    def answered(self, name: str, asked: Collection[AskedTable]) -> None:
         """Take that images of these tables need not be asked for any more."""
 
 
@@ -102,7 +102,7 @@ class ImageWishes:
         self._seen: tuple[object, object] | None = None
         self._all_know = False
         self._lock = threading.Lock()
-        self._answered: dict[str, frozenset[TableId]] = {}
+        self._answered: dict[str, frozenset[AskedTable]] = {}
         self._looking = LookThread("wishes for table images", self.look, on_fatal, rest_s=LOOK_S)
 
     def __enter__(self) -> Self:
@@ -122,10 +122,10 @@ class ImageWishes:
         """See :class:`KnowsWishes`."""
         return self._all_know
 
-    def answered(self, name: str, tables: Collection[TableId]) -> None:
+    def answered(self, name: str, asked: Collection[AskedTable]) -> None:
         """See :class:`KnowsWishes`."""
         with self._lock:
-            self._answered[name] = self._answered.get(name, frozenset()).union(tables)
+            self._answered[name] = self._answered.get(name, frozenset()).union(asked)
 
     def look(self) -> None:
         """Take in what has been written, and take out of it what is answered.
@@ -155,11 +155,11 @@ class ImageWishes:
         """Take answered tables out of ZooKeeper; only then is a later request for one of them another."""
         with self._lock:
             answered = dict(self._answered)
-        for name, tables in answered.items():
+        for name, asked in answered.items():
             if name in self._names:
-                withdraw_images(self._session, self._paths, self._names[name], tables)
+                withdraw_images(self._session, self._paths, self._names[name], asked)
             with self._lock:
-                if left := self._answered.pop(name) - tables:
+                if left := self._answered.pop(name) - asked:
                     self._answered[name] = left
 
     def _knows(self, path: str, node: Node) -> bool:

@@ -10,6 +10,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
+from consumers.control.changefeeds.image_requests import AskedTable
 from consumers.control.core.images.feed_tables import FeedTables, replaced_by
 from consumers.control.core.images.images import step
 from consumers.control.core.images.inputs import ImageInputs, ImageLimits, Replaced, WantingFeed
@@ -21,7 +22,7 @@ from schemas.ddl.schema_store import SchemaStore
 from schemas.errors import BusError
 from schemas.ids import CaptureId, TableId, Ts
 from schemas.rawlog.frontier import FrontierRecord, LandingReport, needed_ts
-from schemas.rawlog.images import NO_IMAGES, ImageState, ScanResult
+from schemas.rawlog.images import NO_IMAGES, ImageFeed, ImageMode, ImageState, ScanResult
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +62,7 @@ class ImagedTables:
         self._replaced: list[tuple[Ts, Replaced]] = []
         self._ddl_ts: list[Ts] = []
         self._sorted: dict[str, tuple[FeedTables, Ts, list[TableId]]] = {}
-        self._answered: dict[str, frozenset[TableId]] = {}
+        self._answered: dict[str, frozenset[AskedTable]] = {}
         """Asked for still, but waited for by a published record already, or no table."""
         self._wishes: Mapping[str, ImageWish] | None = None
         self._scanners: dict[CaptureId, tuple[ScanResult, ...]] = {}
@@ -99,7 +100,7 @@ class ImagedTables:
             self._sorted.pop(name, None)
         # Kept for as long as it is asked for: an image may be whole before ZooKeeper has taken the request back.
         self._answered = {
-            name: tables & _asked(wishes[name]) for name, tables in self._answered.items() if name in wishes
+            name: asked & _asked(wishes[name]) for name, asked in self._answered.items() if name in wishes
         }
         for name, wish in needed.items():
             if self._tables.get(name, (None,))[0] != wish.key:
@@ -155,7 +156,7 @@ class ImagedTables:
                 waits = {table for table in tables.current if feed.mode_of(table) is not None}
             else:
                 waits = set(tables.current - tables.unwanted) if wish.wants_initial else set()
-            waits |= _asked(wish) - self._answered.get(name, frozenset())
+            waits |= {table for _, table in _asked(wish) - self._answered.get(name, frozenset())}
             if waits:
                 states[name] = ("paused" if not wish.is_running else "running" if all_know else "waiting"), len(waits)
         return self._progress.look(states, self._name_of)
@@ -179,14 +180,17 @@ class ImagedTables:
         own = self._own_tables(name, tables, since_ts)
         registered = before.images.feed(name)
         answered = self._answered.get(name, frozenset()).union(
-            table
-            for table in _asked(wish)
-            if not _holds(own, table) or (registered is not None and registered.mode_of(table) is not None)
+            (mode, table)
+            for mode, table in _asked(wish)
+            if not _holds(own, table) or _waits_so(registered, mode, table)
         )
         if answered:
             self._answered[name] = answered
             self._known.answered(name, answered)
-        requested = {mode: sorted({*wanted} - answered) for mode, wanted in wish.requested.items()}
+        requested = {
+            mode: sorted(table for table in wanted if (mode, table) not in answered)
+            for mode, wanted in wish.requested.items()
+        }
         return WantingFeed(
             tables=own,
             wants_initial=wish.wants_initial,
@@ -224,8 +228,14 @@ class ImagedTables:
             self._tables = {name: (key, tables.forget_below(ts)) for name, (key, tables) in self._tables.items()}
 
 
-def _asked(wish: ImageWish) -> frozenset[TableId]:
-    return frozenset(table for tables in wish.requested.values() for table in tables)
+def _waits_so(registered: ImageFeed | None, mode: ImageMode, table: TableId) -> bool:
+    """Tell whether what was asked for is under way. A resync is not where another image is: it begins behind that."""
+    waits = None if registered is None else registered.mode_of(table)
+    return waits is not None and (mode is not ImageMode.RESYNC or waits is ImageMode.RESYNC)
+
+
+def _asked(wish: ImageWish) -> frozenset[AskedTable]:
+    return frozenset((mode, table) for mode, tables in wish.requested.items() for table in tables)
 
 
 def _holds(tables: Sequence[TableId], table: TableId) -> bool:

@@ -4,7 +4,7 @@ import pymysql
 
 from consumers.processors.apply.connection import Connection, select
 from consumers.processors.apply.errors import NO_SUCH_TABLE, ShapeDiffersError, errno
-from consumers.processors.core.apply.shape import StoredColumn, StoredKey, StoredShape, misfits
+from consumers.processors.core.apply.shape import StoredColumn, StoredKey, StoredShape, misfits, range_misfits
 from consumers.processors.core.apply.statements import quoted
 from consumers.processors.core.apply.waiting import RowBatch
 from schemas.sink.sql_rows import TableForm
@@ -17,13 +17,13 @@ class ShapeCheck:
         self._fitting: set[TableForm] = set()
 
     def check(self, connection: Connection, rows: RowBatch) -> None:
-        """Hold the tables of image rows in a batch against what the destination has.
+        """Hold the tables of image rows in a batch, and of rows that images lack, against what the destination has.
 
         Raises:
             ShapeDiffersError: one cannot hold them; nothing is written.
             pymysql.MySQLError: the destination does not say.
         """
-        asked = {part.form for part in rows.slices if part.form.uniques is not None}
+        asked = {part.form for part in rows.slices if part.form.uniques is not None or part.form.is_range}
         for form in asked - self._fitting:
             _check(connection, form)
             self._fitting.add(form)
@@ -31,7 +31,7 @@ class ShapeCheck:
 
 def _check(connection: Connection, form: TableForm) -> None:
     stored = _stored(connection, form)
-    wrong = ["it is not there"] if stored is None else list(misfits(form, stored))
+    wrong = ["it is not there"] if stored is None else list((range_misfits if form.is_range else misfits)(form, stored))
     if not wrong:
         return
     raise ShapeDiffersError(
@@ -60,12 +60,12 @@ def _stored(connection: Connection, form: TableForm) -> StoredShape | None:
 
 def _column(row: tuple[object, ...]) -> StoredColumn:
     """Read a row of SHOW COLUMNS: Field, Type, Null, Key, Default, Extra."""
-    name, _, null, _, default, extra = row[:6]
+    name, tp, null, _, default, extra = row[:6]
     kinds = str(extra or "").upper()
     # MySQL says DEFAULT_GENERATED of a default that is an expression.
     generated = any(kind in kinds for kind in ("VIRTUAL", "STORED", "PERSISTENT"))
     brings_itself = generated or default is not None or "AUTO_INCREMENT" in kinds or "DEFAULT_GENERATED" in kinds
-    return StoredColumn(name=str(name), generated=generated, needed=null == "NO" and not brings_itself)
+    return StoredColumn(name=str(name), tp=str(tp), generated=generated, needed=null == "NO" and not brings_itself)
 
 
 def _uniques(rows: list[tuple[object, ...]]) -> list[StoredKey]:

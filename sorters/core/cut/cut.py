@@ -47,6 +47,8 @@ class Cut:
     """Changes that do not go out, for an image of their keys is still to come."""
     chunks: tuple[ImageChunk, ...] = ()
     """Of table images: they go out at ``upto_ts``, after its changes."""
+    resynced: frozenset[TableId] = frozenset()
+    """Tables of ``chunks`` that are to lose what their image lacks."""
     states: StatePlan = field(default_factory=dict, compare=False)
     """Which of its rows count for state proofs; what is written does not hang on it."""
 
@@ -149,6 +151,7 @@ def cut_between(
         ddl_end=second.ddl_high,
         left_out=left_out,
         chunks=chunks,
+        resynced=frozenset() if second.images is None else second.images.resynced(chunks),
     )
 
 

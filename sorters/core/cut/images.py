@@ -5,7 +5,7 @@ go out at their ts, and of tables that it waits for with ``initial`` changes up 
 So each such ts ends a cut, and within one cut what is left out does not change.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
@@ -16,7 +16,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from schemas.changes import BinaryArray
-from schemas.errors import Action, BusError
 from schemas.ids import TableId, Ts
 from schemas.rawlog.images import (
     IdRange,
@@ -29,12 +28,6 @@ from schemas.rawlog.images import (
 )
 
 _NONE_DONE: Final[Mapping[TableId, tuple[KeyRange, ...]]] = MappingProxyType({})
-
-
-class ResyncNotSupportedError(BusError):
-    """A table is to be written anew, and its rows that are there no more deleted: no sorter does that yet."""
-
-    code, action = "sorter.resync_not_supported", Action.STOP_CHANGEFEED
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,26 +79,20 @@ class FeedImages:
         return any(after_ts < chunk.ts <= upto_ts for chunk in self.chunks)
 
     def chunks_at(self, ts: Ts) -> tuple[ImageChunk, ...]:
-        """Return the chunks that go out at ``ts``.
-
-        Raises:
-            ResyncNotSupportedError: one is of a table that is to lose what its image lacks.
-        """
-        chunks = tuple(chunk for chunk in self.chunks if chunk.ts == ts)
-        for chunk in chunks:
-            if self.mode_of(chunk.table_id) is ImageMode.RESYNC:
-                raise ResyncNotSupportedError(
-                    "a resync would have to delete rows that the table's image lacks, which is not supported yet",
-                    table_id=chunk.table_id,
-                    barrier_ts=chunk.ts,
-                )
-        return chunks
+        """Return the chunks that go out at ``ts``."""
+        return tuple(chunk for chunk in self.chunks if chunk.ts == ts)
 
     def mode_of(self, table_id: TableId) -> ImageMode:
         """Return how rows of a chunk are meant."""
         if holds_id(self.initial, table_id):
             return ImageMode.INITIAL
         return ImageMode.RESYNC if holds_id(self.resync, table_id) else ImageMode.BACKFILL
+
+    def resynced(self, chunks: Iterable[ImageChunk]) -> frozenset[TableId]:
+        """Return the tables of chunks that are to lose what their image lacks."""
+        if not self.resync:
+            return frozenset()
+        return frozenset(chunk.table_id for chunk in chunks if self.mode_of(chunk.table_id) is ImageMode.RESYNC)
 
     def steps(self, after_ts: Ts, upto_ts: Ts) -> Iterator[tuple[Ts, Ts, LeftOut | None, tuple[ImageChunk, ...]]]:
         """Yield ``(after, upto, left out, chunks at upto)``, which divide ``(after_ts, upto_ts]``."""

@@ -6,8 +6,9 @@ The law, table by table and with repeats counted as often as they come::
     ordered - repeats = written                         only a row like the one before it is dropped
     repeats = 0, where the frontier says that no change stands twice
 
-``split`` are the DELETE halves of updates. Every sum is linear, so the books of tasks add up to those of their cut, and
-a task that Spark repeats hands in one of its two answers.
+``split`` are the DELETE halves of updates, and records that say which rows an image lacks: they come of no row of their
+own. Every sum is linear, so the books of tasks add up to those of their cut, and a task that Spark repeats hands in one
+of its two answers.
 """
 
 from collections.abc import Iterator, Mapping
@@ -159,7 +160,7 @@ class FlowLedger:
             _add(self._left_out.setdefault(reason, {}), rows.table_id, each)
 
     def split(self, positions: BinaryArray) -> None:
-        """Note the positions of DELETE halves of updates."""
+        """Note the positions of records beside those of the rows that were landed."""
         self._split = add_sums(self._split, RowIds(positions).sums())
 
     def write(self, ordered: OutputRecords, written: OutputRecords) -> None:

@@ -13,12 +13,14 @@ from schemas.rawlog.images import (
     ImageBarrier,
     ImageChunk,
     ImageFeed,
+    ImageMode,
     ImageScan,
     ImageState,
     KeyRange,
     ScanResult,
     holds_key,
     missing_keys,
+    opening_of,
 )
 
 # -- the end of a barrier ----------------------------------------------------------------------------------------------
@@ -144,8 +146,8 @@ def _gaps(group: list[ImageFeed], done: Done, seen: ImageInputs) -> list[_Gap]:
             break
         if table not in done and room <= 0:
             continue
-        feeds = [feed.feed for feed in group if feed.mode_of(table) and _has(feed, table, seen)]
-        gap = _gap(table, feeds, done.get(table, {}))
+        feeds = [feed for feed in group if feed.mode_of(table) and _has(feed, table, seen)]
+        gap = _gap(table, [feed.feed for feed in feeds], _with_openings(table, feeds, done.get(table, {})))
         if gap is not None:
             room -= table not in done
             gaps.append(gap)
@@ -166,6 +168,16 @@ def _has(feed: ImageFeed, table: TableId, seen: ImageInputs) -> bool:
     tables = seen.feeds[feed.feed].tables
     at = bisect_left(tables, table)
     return at < len(tables) and tables[at] == table
+
+
+def _with_openings(
+    table: TableId, feeds: Iterable[ImageFeed], done: Mapping[str, tuple[KeyRange, ...]]
+) -> Mapping[str, tuple[KeyRange, ...]]:
+    """Return what is done of a table as if of a resync that begins all but its opening were: that comes by itself."""
+    opening = opening_of(table)
+    rest = (KeyRange(opening.end, KeyRange.of_table(table).end),)
+    begins = [feed.feed for feed in feeds if feed.mode_of(table) is ImageMode.RESYNC and not done.get(feed.feed)]
+    return {**done, **dict.fromkeys(begins, rest)}
 
 
 def _gap(table: TableId, feeds: list[str], done: Mapping[str, tuple[KeyRange, ...]]) -> _Gap | None:

@@ -17,6 +17,8 @@ class StoredColumn:
     """A column of the destination's table."""
 
     name: str
+    tp: str = ""
+    """Its type as the server writes it, such as ``bigint(20) unsigned``."""
     generated: bool = False
     needed: bool = False
     """NOT NULL without a default: a row must bring it."""
@@ -37,6 +39,25 @@ class StoredShape:
 
     columns: Sequence[StoredColumn]
     uniques: Sequence[StoredKey]
+
+
+_WHOLE_NUMBERS = ("tinyint", "smallint", "mediumint", "int", "bigint")
+
+
+def range_misfits(form: TableForm, stored: StoredShape) -> Iterator[str]:
+    """Yield what keeps rows that an image lacks from being told by ranges of a table's key; nothing: they can be.
+
+    >>> form = TableForm(schema="d", table="t", version=Ts(1), columns=(), key=("id",))
+    >>> list(range_misfits(form, StoredShape(columns=[StoredColumn(name="ID", tp="text")], uniques=[])))
+    ['its key column `ID` is no whole number but text']
+    """
+    there = {column.name.lower(): column for column in stored.columns}
+    for name in form.key:
+        column = there.get(name.lower())
+        if column is None:
+            yield f"it lacks column `{name}`"
+        elif not column.tp.lower().startswith(_WHOLE_NUMBERS):
+            yield f"its key column `{column.name}` is no whole number but {column.tp}"
 
 
 def misfits(form: TableForm, stored: StoredShape) -> Iterator[str]:

@@ -17,6 +17,9 @@ destination that has some of the rows already.
 A row of a table image (:attr:`~schemas.sink.sql_rows.SqlRows.is_read`) may be there in any state, and so may others
 that hold its unique keys: what upstream had at that ts goes over all of them, in or out of safe mode.
 
+What an image lacks (:attr:`~schemas.sink.sql_rows.TableForm.is_range`) is deleted by conditions, where it stands in the
+order: behind all that came before the image's ts, before the image's rows and all that came later.
+
 All this is done for the columns of a batch at once; a statement is put together from slices of the messages.
 """
 
@@ -175,7 +178,8 @@ def _of_table(table: _TableRows, settings: StatementSettings) -> Iterator[Statem
         inserts = ~gone & ~read & (~before | went)
         upserts = ~gone & ~read & before & ~went
         replaced = ~gone & read
-    chunks = _Chunks(table, flags & np.uint8(LOOSE) != 0, settings.rows_max)
+    # A condition is a range of the key already: of several in one statement no server makes the best.
+    chunks = _Chunks(table, flags & np.uint8(LOOSE) != 0, 1 if form.is_range else settings.rows_max)
     words = _words(form)
     yield from chunks.statements(words.delete, last[deletes], form.key_end, words.delete_end, of_keys=True)
     yield from chunks.statements(b"REPLACE" + words.into, last[replaced], ROW_END, b"")
@@ -258,7 +262,7 @@ class _Words:
 def _words(form: TableForm) -> _Words:
     name = quoted(form.schema) + b"." + quoted(form.table)
     columns = [quoted(column) for column in form.columns]
-    is_single = len(form.key) == 1  # else each key literal is a whole condition
+    is_single = len(form.key) == 1 and not form.is_range  # else each key literal is a whole condition
     return _Words(
         into=b" INTO " + name + b" (" + b",".join(columns) + b") VALUES ",
         on_duplicate=b" ON DUPLICATE KEY UPDATE "

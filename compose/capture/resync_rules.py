@@ -1,0 +1,51 @@
+"""Of which tables a changefeed can delete what their images lack: by its settings, the tables, and the encoders."""
+
+from collections.abc import Iterable
+
+from consumers.control.changefeeds.image_requests import ImageRefusedError
+from schemas.config.changefeed import load_changefeed
+from schemas.ddl.schema_change import StoredTable
+from schemas.nodes.changefeed import ChangefeedInfo
+from schemas.rawlog.images import ImageMode
+from schemas.sink.position import RowOp
+from sorters.core.encode.sql.key_ranges import range_misfit
+from sorters.core.feed.feed import CompiledFeed, compile_feed
+
+_WITHOUT_DDL = frozenset({"avro", "debezium-avro"})
+
+
+def check_resync(info: ChangefeedInfo, tables: Iterable[StoredTable]) -> None:
+    """Refuse a resync of tables with which it would be none.
+
+    Raises:
+        ImageRefusedError: it would; ``fields`` name the table and why. A backfill is possible all the same.
+        BusError: the settings are not allowed any more, or a TableInfo does not decode.
+    """
+    config = load_changefeed(info.sink_uri, info.config)
+    feed = compile_feed(config, info.namespace)
+    if not feed.has_processors and config.protocol in _WITHOUT_DDL:
+        raise ImageRefusedError(
+            "a resync empties tables at consumers by a DDL message, which the protocol lacks; `backfill` is possible",
+            changefeed=info.changefeed_id,
+            mode=ImageMode.RESYNC,
+            protocol=config.protocol,
+        )
+    for stored in tables:
+        if why := _misfit(feed, stored):
+            raise ImageRefusedError(
+                "rows that the table's image lacks cannot be deleted, so it has no resync; `backfill` is possible",
+                changefeed=info.changefeed_id,
+                mode=ImageMode.RESYNC,
+                table=f"{stored.schema}.{stored.table}",
+                reason=why,
+            )
+
+
+def _misfit(feed: CompiledFeed, stored: StoredTable) -> str | None:
+    if stored.partition_ids:
+        return "it is partitioned: each partition is imaged by itself, and none tells the rows of the others"
+    if not feed.has_processors:
+        return None
+    if RowOp.DELETE in feed.events.ignored_ops(stored.schema, stored.table):
+        return "an event filter of the changefeed leaves its deletes out"
+    return range_misfit(stored.decode())

@@ -1,0 +1,216 @@
+"""A resync: what goes out beside the rows of a chunk, into a database and into topics."""
+
+import json
+import sqlite3
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from compose.capture.resync_rules import check_resync
+from consumers.control.changefeeds.image_requests import ImageRefusedError
+from consumers.processors.core.apply.partition import PartitionQueue, start_position
+from consumers.processors.core.apply.statements import StatementSettings, statements
+from schemas.config.changefeed import load_changefeed
+from schemas.ddl.job import DdlType
+from schemas.ddl.schema_change import StoredTable
+from schemas.ddl.schema_store import SchemaStore
+from schemas.ids import TableId, Ts, UpstreamId
+from schemas.nodes.changefeed import ChangefeedInfo
+from schemas.rawlog.images import KeyRange, opening_of
+from schemas.sink.position import Position, PositionClass, RowOp, decode_position
+from schemas.sink.sql_rows import decode_form, decode_rows
+from schemas.sink.topic import sorter_config
+from schemas.tidb.keys import row_key
+from sorters.core.cut.cut import Cut
+from sorters.core.feed.emptied_tables import emptied_records, emptied_tables
+from sorters.core.feed.feed import compile_feed
+from sorters.core.records.order import OutputRecords, no_records
+from sorters.cut.image_chunks import RawChunk, read_chunks
+from sorters.cut.raw_cut import RawCut
+from sorters.cut.small_cut import whole_cut
+from sorters.cut.worker import FeedProgram
+from tests.support.ddl_jobs import job, snapshot, table_info
+from tests.unit.test_image_chunks import ONE, TWO, S, Topic, chunk_of, cut_of, inserts, program, raw_chunk
+
+INFO = ChangefeedInfo(changefeed_id="f", upstream=UpstreamId("u"), sink_uri="", config={}, start_ts=Ts(1))
+STORE = snapshot(("d", 1, [table_info(11, "one"), table_info(12, "two")]))
+
+
+def database(config: dict[str, Any] | None = None, store: SchemaStore = STORE) -> FeedProgram:
+    """Return the program of a changefeed into a database."""
+    made = sorter_config(load_changefeed("mysql://u:p@h:3306/", config or {}), INFO, "h:1")
+    feed = compile_feed(made, "default")
+    topic = feed.default_topic
+    return FeedProgram(store, replace(feed, partitions={topic: 1}, topic_message_bytes={topic: 1 << 20}))
+
+
+def resynced(by: FeedProgram, *chunks: RawChunk, raw: tuple[bytes, ...] = ()) -> OutputRecords:
+    """Run a cut; the sorter's own books are checked in it."""
+    tables = frozenset(each.chunk.table_id for each in chunks)
+    cut = replace(cut_of(*(each.chunk for each in chunks)), resynced=tables)
+    whole = whole_cut(cut, RawCut(list(raw), 0, chunks=chunks), by, no_records(), 1, 1 << 30)
+    assert whole is not None
+    return whole.records
+
+
+def applied(records: OutputRecords, stale: dict[int, int]) -> dict[int, int]:
+    """Return what a database has of d.one afterwards, that had ``stale`` before: each claim's statements, run."""
+    server = sqlite3.connect(":memory:")
+    server.execute("ATTACH ':memory:' AS d")
+    server.execute("CREATE TABLE d.one (id INTEGER PRIMARY KEY, v INTEGER)")
+    server.executemany("INSERT INTO d.one VALUES (?, ?)", stale.items())
+    queue = PartitionQueue(0, start_position(Ts(1)), 0)
+    for offset, record in enumerate(records.to_pylist()):
+        queue.feed(position=record["position"], offset=offset, key=record["key"], value=record["value"])
+    end = Position(Ts(5_000), PositionClass.WATERMARK).encode()
+    queue.feed(position=end, offset=records.num_rows, key=None, value=b"{}")
+    while (claim := queue.claim(1_000_000, bytes_max=1 << 30)) is not None:
+        for statement in statements(claim.rows, StatementSettings()):
+            server.execute(statement.sql.decode())
+        queue.arrived()
+    return dict(server.execute("SELECT id, v FROM d.one"))
+
+
+def test_rows_that_a_chunk_lacks_are_deleted_and_what_came_after_it_stays() -> None:
+    stale = dict.fromkeys([-5, 3, 7, 8, 40, 2_000, 2**40], 111)
+    raw = inserts(ONE, 500, ts=600), inserts(ONE, 7, 8, ts=800)
+    # 7 and 8 were deleted again before S in the source, so the chunk lacks them; 500 came before S, and it is in it.
+    after = inserts(ONE, 40, 41, ts=S + 5)
+    chunk = raw_chunk(ONE, 0, 3, 500, *range(1_000, 1_600))
+    first = resynced(database(), chunk, raw=raw[:1])
+    later = replace(cut_of(), after_ts=S, upto_ts=Ts(S + 10))
+    second = whole_cut(later, RawCut([after], 0), database(), no_records(), 1, 1 << 30)
+    assert second is not None
+    both: Any = pa.concat_tables([first, second.records])
+    assert applied(both, stale) == {
+        3: 3, 40: 40, 41: 41, 500: 0, **{key: key % 100 for key in range(1_000, 1_600)},
+    }  # fmt: skip
+
+
+def test_only_the_range_of_a_chunk_loses_rows() -> None:
+    stale = dict.fromkeys([1, 5, 10, 12, 19, 20, 30], 111)
+    keys = KeyRange(row_key(ONE, 5), row_key(ONE, 20))
+    empty = RawChunk(replace(chunk_of(ONE, 0, {}, (0, 0)), keys=keys), ())
+    assert applied(resynced(database(), empty), stale) == dict.fromkeys([1, 20, 30], 111)
+
+
+def test_what_a_chunk_lacks_stands_before_its_rows_and_behind_all_changes_up_to_it() -> None:
+    raw = inserts(ONE, 70, ts=S - 1)
+    records = resynced(database(), raw_chunk(ONE, 0, 5, 9), raw_chunk(TWO, 1, 2), raw=(raw,)).to_pylist()
+    said = []
+    for record in records:
+        form, position = decode_form(record["key"]), decode_position(record["position"])
+        rows = decode_rows(record["value"])
+        said.append((position.commit_ts, position.op, form.table, [rows.row(at, form).key for at in range(len(rows))]))
+    assert said == [
+        (S - 1, RowOp.INSERT, "one", [b"70"]),
+        (S, RowOp.DELETE, "one", [b"(`id` NOT IN (5,9))"]),
+        (S, RowOp.DELETE, "two", [b"(`id` NOT IN (2))"]),
+        (S, RowOp.INSERT, "one", [b"5", b"9"]),
+        (S, RowOp.INSERT, "two", [b"2"]),
+    ]
+
+
+def test_nothing_is_deleted_by_an_opening_a_filter_without_deletes_or_a_table_that_no_range_tells() -> None:
+    opening = RawChunk(replace(chunk_of(ONE, 0, {}, (0, 0)), keys=opening_of(ONE)), ())
+    assert resynced(database(), opening).num_rows == 0
+    ignoring = {"filter": {"event-filters": [{"matcher": ["d.*"], "ignore-event": ["delete"]}]}}
+    assert resynced(database(ignoring), raw_chunk(ONE, 0, 5)).num_rows == 1
+    assert resynced(database({"filter": {"rules": ["d.two"]}}), raw_chunk(ONE, 0, 5)).num_rows == 0
+    parted = {**table_info(11, "one"), "partition": PARTITION}
+    assert resynced(database(store=snapshot(("d", 1, [parted]))), raw_chunk(ONE, 0, 5)).num_rows == 1
+
+
+PARTITION = {"enable": True, "definitions": [{"id": 11, "name": {"O": "p", "L": "p"}}]}
+
+
+def test_a_range_without_a_row_is_read_by_one_task_where_it_is_of_a_resync() -> None:
+    cut = replace(cut_of(chunk_of(ONE, 0, {}, (2, 2)), chunk_of(TWO, 1, {}, (2, 2))), resynced=frozenset({TWO}))
+    shares = [list(read_chunks(Topic([]), cut, lambda _: None, number, 2)) for number in range(2)]
+    assert [[each.chunk.table_id for each in share] for share in shares] == [[], [TWO]]
+
+
+# -- topics
+
+
+def opened(*tables: TableId) -> Cut:
+    chunks = [
+        replace(chunk_of(table, number, {}, (0, 0)), keys=opening_of(table)) for number, table in enumerate(tables)
+    ]
+    return replace(cut_of(*chunks), resynced=frozenset(tables))
+
+
+def test_a_resync_into_topics_begins_with_a_marked_truncate_and_its_rows_come_later() -> None:
+    by = program("canal-json&enable-tidb-extension=true")
+    store = SchemaStore.empty() if by.schemas is None else by.schemas
+    assert isinstance(store, SchemaStore)
+    records = emptied_records(opened(ONE, TWO), store, by.feed, 1).to_pylist()
+    said = [json.loads(record["value"]) for record in records]
+    assert {(each["type"], each["isDdl"], each["sql"], each["_tidb"]["commitTs"]) for each in said} == {
+        ("TRUNCATE", True, "TRUNCATE TABLE `d`.`one`", S),
+        ("TRUNCATE", True, "TRUNCATE TABLE `d`.`two`", S),
+    }
+    positions = {decode_position(record["position"]) for record in records}
+    assert {(each.commit_ts, each.position_class, each.start_ts) for each in positions} == {(S, PositionClass.DDL, S)}
+    assert len(positions) == 2
+    assert emptied_records(replace(opened(ONE), resynced=frozenset()), store, by.feed, 1).num_rows == 0
+    rest = replace(opened(ONE), chunks=(raw_chunk(ONE, 0, 5).chunk,))
+    assert emptied_records(rest, store, by.feed, 1).num_rows == 0
+    assert resynced(by, raw_chunk(ONE, 0, 5)).num_rows == 1, "a topic is told of no range"
+
+
+@pytest.mark.parametrize("protocol", ["open-protocol", "simple", "debezium", "canal", "canal-json"])
+def test_each_protocol_with_ddl_says_it_in_its_own_form(protocol: str) -> None:
+    by = program(protocol)
+    store = by.schemas
+    assert isinstance(store, SchemaStore)
+    records = emptied_records(opened(ONE), store, by.feed, 1).to_pylist()
+    assert records
+    assert all(b"TRUNCATE TABLE `d`.`one`" in record["value"] for record in records)
+
+
+def test_a_database_and_a_table_that_has_gone_are_told_of_no_truncate() -> None:
+    assert emptied_tables(opened(ONE), database().feed) == frozenset()
+    store = snapshot(("d", 1, [table_info(11, "one")]))
+    assert store.apply(job(Ts(900), DdlType.DROP_TABLE, schema_id=1, table_id=11)) is not None
+    assert emptied_records(opened(ONE), store, program("canal-json").feed, 1).num_rows == 0
+
+
+# -- what is refused
+
+
+def stored(**more: Any) -> StoredTable:
+    (table,) = snapshot(("d", 1, [{**table_info(11, "one"), **more}])).stored_at(Ts(10))
+    return table
+
+
+@pytest.mark.parametrize(
+    ("uri", "config", "table", "why"),
+    [
+        ("kafka://h:1/t?protocol=avro&schema-registry=http://r:1", {}, stored(), "the protocol lacks"),
+        ("kafka://h:1/t?protocol=canal-json", {}, stored(partition=PARTITION), "partitioned"),
+        ("mysql://h:1/", {}, stored(partition=PARTITION), "partitioned"),
+        ("mysql://h:1/", {}, stored(pk_is_handle=False), "not clustered"),
+        (
+            "mysql://h:1/",
+            {"filter": {"event-filters": [{"matcher": ["d.*"], "ignore-event": ["delete"]}]}},
+            stored(),
+            "leaves its deletes out",
+        ),
+    ],
+)
+def test_a_resync_that_would_be_none_is_refused_by_name(
+    uri: str, config: dict[str, Any], table: StoredTable, why: str
+) -> None:
+    with pytest.raises(ImageRefusedError) as caught:
+        check_resync(replace(INFO, sink_uri=uri, config=config), [table])
+    assert why in str(caught.value)
+    assert caught.value.fields["changefeed"] == "f"
+
+
+def test_a_resync_is_taken_where_rows_can_be_told() -> None:
+    for uri in ("mysql://h:1/", "kafka://h:1/t?protocol=canal-json", "kafka://h:1/t?protocol=debezium"):
+        check_resync(replace(INFO, sink_uri=uri), [stored()])
+    check_resync(replace(INFO, sink_uri="kafka://h:1/t?protocol=simple"), [stored(pk_is_handle=False)])

@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from schemas.flow.proof import ProofWindow
 from schemas.ids import Ts, physical_ms

@@ -158,7 +158,9 @@ class ImagedLog:
         self.change(1_500, 3)
         self.say(1_700, feeds=self.waits(), tables=begun, barriers=self.barrier(SECOND, rest))
         self.change(2_100, 4)
-        self.say(2_400, feeds=self.waits(), tables=begun, chunks=self.chunk(SECOND, rest, keys(0, KEYS)))
+        self.say(
+            2_400, feeds=self.waits(), tables=begun, chunks=self.chunk(SECOND, rest, self.rows_at(SECOND, 0, KEYS))
+        )
         self.say(3_000, feeds=(ImageFeed(feed=self.feed),))
 
 

@@ -6,16 +6,15 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Final
 
-from schemas.ids import Ts, physical_ms
+from schemas.ids import TableId, Ts, physical_ms
 from schemas.rawlog.frontier import FrontierRecord, follow_frontier
 from schemas.rawlog.region_batch import decode_region_batch, read_batch_head
 from schemas.rawlog.row_parts import PartJoiner
-from sorters.core.columnar.row_changes import rows_between
 from sorters.core.cut.cut import ChangefeedFrontier, Cut, cut_between, overlaps
 from sorters.core.source.errors import NotReachedError
 from sorters.core.source.offsets import SourceOffset
 from sorters.core.source.options import SourceOptions
-from sorters.core.source.row_counts import RowCounts
+from sorters.core.source.row_counts import NO_ROWS, CountedRecords, RowCounts
 from sorters.core.source.row_shape import RowShape
 from sorters.core.source.start_image import StartImage
 from sorters.core.source.table_history import Stop, bad_stop, stop_between
@@ -80,6 +79,7 @@ class Planner:
         self._empty: tuple[SourceOffset, Reach] | None = None
         """From where on how far there are no changes of the table."""
         self._batch: Batch | None = None
+        self._counted = CountedRecords()
         self.image: StartImage | None = None
         """What the query started at, as long as it has not passed it."""
 
@@ -173,19 +173,23 @@ class Planner:
     def _count(self, cut: Cut, seen: Busy, *, exactly: bool) -> RowCounts:
         """Count the table's rows in a cut, and note in ``seen`` where they are; unless ``exactly`` a few will do."""
         ids = self._log.ids(cut.after_ts, cut.upto_ts)
+        shares, counted = cut.share(0, 1), list[RowCounts]()
+        if exactly:
+            shares = self._counted_before(cut, ids, seen, counted)
         joiner = PartJoiner(lambda head: head.table_id in ids)
-        counted: list[RowCounts] = []
-        for partition, offset, value in self._log.events.read_all(cut.share(0, 1)):
+        for partition, offset, value in self._log.events.read_all(shares):
             whole = joiner.take(partition, value)
             if whole is None:
                 continue
-            head = read_batch_head(whole)
-            if head.table_id not in ids or not overlaps(head, cut.after_ts, cut.upto_ts):
+            head, counts = read_batch_head(whole), NO_ROWS
+            if head.table_id in ids and (exactly or overlaps(head, cut.after_ts, cut.upto_ts)):
+                counts = RowCounts.joined([RowCounts.of(decode_region_batch(whole).rows)])
+            if exactly and whole is value:
+                self._counted.add(partition, offset, counts)
+            counts = counts.between(cut.after_ts, cut.upto_ts)
+            if not len(counts.rows):
                 continue
-            rows = rows_between(decode_region_batch(whole).rows, cut.after_ts, cut.upto_ts)
-            if not len(rows):
-                continue
-            counted.append(RowCounts.of(rows))
+            counted.append(counts)
             if not exactly:
                 seen.note_all(cut)
                 break
@@ -195,17 +199,34 @@ class Planner:
             counted.append(self.image.counts(cut.after_ts, cut.upto_ts))
         return RowCounts.joined(counted)
 
+    def _counted_before(
+        self, cut: Cut, ids: frozenset[TableId], seen: Busy, counted: list[RowCounts]
+    ) -> dict[int, tuple[int, int]]:
+        """Take what is known of a cut's records; return which offsets are still to be read."""
+        self._counted.begin(ids, dict(enumerate(cut.start)))
+        rest = {}
+        for partition, (start, end) in cut.share(0, 1).items():
+            known = self._counted.known(partition, start, end)
+            for offset, counts in enumerate(known, start):
+                within = counts.between(cut.after_ts, cut.upto_ts)
+                if len(within.rows):
+                    counted.append(within)
+                    seen.note(partition, offset, offset + 1)
+            if start + len(known) < end:
+                rest[partition] = start + len(known), end
+        return rest
+
     # -- what tasks read ----------------------------------------------------------------------------------------
 
-    def cuts(self, start: SourceOffset, end: SourceOffset) -> list[Cut]:
-        """Return what each task of a batch reads: a raw partition, or all of them where they may hold repeats.
+    def cut(self, start: SourceOffset, end: SourceOffset) -> Cut | None:
+        """Return what the tasks of a batch read; None: nothing.
 
         Raises:
             SchemaChangedError, RowsReplacedError: the query must stop at a DDL within.
             HistoryLostError: the log no longer holds all of it.
         """
         if start.resolved_ts >= end.resolved_ts:
-            return []
+            return None
         batch = self._batch
         if batch is None or (batch.start, batch.upto.offset) != (start, end):
             batch = self._batch_again(start, end)
@@ -215,11 +236,7 @@ class Planner:
         for partition, (low, high) in batch.busy.items():
             lows[partition], highs[partition] = max(low, cut.start[partition]), min(high, cut.end[partition])
         cut = replace(cut, start=tuple(lows), end=tuple(highs))
-        if not cut.offsets:
-            return []
-        if cut.may_repeat:
-            return [cut]
-        return [_alone(cut, partition) for partition, low in enumerate(lows) if low < highs[partition]]
+        return cut if cut.offsets else None
 
     def _batch_again(self, start: SourceOffset, end: SourceOffset) -> Batch:
         """Return a batch that was not planned here: of a run before this one."""
@@ -249,9 +266,3 @@ class Planner:
             if frontier.resolved_ts >= end.resolved_ts:
                 return frontier
         raise NotReachedError("frontier has not reached the end of the batch", upto_ts=end.resolved_ts)
-
-
-def _alone(cut: Cut, partition: int) -> Cut:
-    """Return a cut of one raw partition."""
-    start = tuple(low if number == partition else cut.end[number] for number, low in enumerate(cut.start))
-    return replace(cut, start=start)

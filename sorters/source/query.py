@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from functools import cached_property
+from typing import Final
 
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -19,6 +20,9 @@ from sorters.log.failures import HistoryLostError
 from sorters.source.planner import Planner
 from sorters.source.table_log import TableLog
 from sorters.source.task import ChangesPartition, ImagePartition
+
+TASK_RECORDS: Final = 128
+"""Raw records that a task reads: some 32 MiB of a busy table. A task costs tens of milliseconds before any row."""
 
 
 def spark_schema(shape: RowShape) -> StructType:
@@ -104,11 +108,18 @@ class Query:
         shape, planner, log = self.shape, self.planner, self.log
         image = self._image(start)
         tasks: list[InputPartition] = []
-        for cut in planner.cuts(start.border, end.border):
+        cut = planner.cut(start.border, end.border)
+        if cut is not None:
             tables = log.ids(cut.after_ts, cut.upto_ts)
             program = Program(log.schemas.store.part(tables), shape, self._options.feed_filter)
             held = image and image.still_to_come(cut.after_ts)
-            tasks.append(ChangesPartition(log.config, log.topics.region_events, cut, tables, program, held))
+            # Where changes may stand twice, one task must see all of them.
+            count = 1 if cut.may_repeat else -(-cut.offsets // TASK_RECORDS)
+            events = log.topics.region_events
+            tasks += [
+                ChangesPartition(log.config, events, cut, tables, program, held, number, count)
+                for number in range(count)
+            ]
         if image is not None:
             for chunk in image.between(start.resolved_ts, end.resolved_ts):
                 if chunk.landed.rows:

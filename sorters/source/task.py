@@ -17,6 +17,7 @@ from sorters.core.source.change_rows import Program, drop_repeats
 from sorters.core.source.start_image import StartChunk, StillToCome
 from sorters.cut.image_chunks import raw_chunk
 from sorters.cut.raw_records import raw_records
+from sorters.source.python_worker import settle_worker
 
 CHUNK_ROWS: Final = 32_768
 """Changes of one physical table that go through the columnar steps at once, as in a cut (sorters/cut/worker.py)."""
@@ -35,6 +36,9 @@ class ChangesPartition(InputPartition):  # type: ignore[misc] # pyspark's classe
     program: Program
     held: StillToCome | None = None
     """What an image holds of the cut's changes; None: nothing."""
+    number: int = 0
+    count: int = 1
+    """The task reads share ``number`` of ``count`` of the cut."""
 
     def batches(self) -> Iterator[Any]:
         """Yield the rows of the task as ``pyarrow.RecordBatch``, in no particular order.
@@ -43,9 +47,10 @@ class ChangesPartition(InputPartition):  # type: ignore[misc] # pyspark's classe
             KafkaUnreachableError, HistoryLostError: Kafka does not hand the records out.
             CorruptDataError: a record or row does not decode.
         """
+        settle_worker()
         with contextlib.closing(TopicReader(self.kafka, self.topic)) as reader:
-            chunks = gathered(raw_records(reader, self.cut, lambda _: None), self.cut, self.tables)
-            for rows in each_once(chunks, self.cut):
+            records = raw_records(reader, self.cut, lambda _: None, self.number, self.count)
+            for rows in each_once(gathered(records, self.cut, self.tables), self.cut):
                 yield from self.program.batches(rows if self.held is None else self.held.left(rows))
 
 
@@ -66,6 +71,7 @@ class ImagePartition(InputPartition):  # type: ignore[misc] # pyspark's classes 
             KafkaUnreachableError, HistoryLostError: Kafka does not hand the records out.
             ImageChunkBrokenError, CorruptDataError: they are not what the frontier record tells of.
         """
+        settle_worker()
         with contextlib.closing(TopicReader(self.kafka, self.topic)) as reader:
             for rows in raw_chunk(reader, self.chunk.landed).rows():
                 yield from self.program.batches(self.chunk.rows(rows))

@@ -1,6 +1,7 @@
 """Batches of the Spark source: whole transactions, bounded, and together each change once, wherever it is restarted."""
 
 from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import pytest
@@ -114,9 +115,13 @@ def rows_of(log: MemoryLog, planner: Planner, start: SourceOffset, end: SourceOf
     """Return what the tasks of a batch read."""
     rows = []
     events = MemoryTableLog(log, options()).events
-    for cut in planner.cuts(start, end):
-        tables = frozenset({TableId(MINE), TableId(9)})
-        for chunk in each_once(gathered(raw_records(events, cut, lambda _: None), cut, tables), cut):
+    cut = planner.cut(start, end)
+    if cut is None:
+        return []
+    tables, count = frozenset({TableId(MINE), TableId(9)}), 1 if cut.may_repeat else 2
+    for number in range(count):
+        records = raw_records(events, cut, lambda _: None, number, count)
+        for chunk in each_once(gathered(records, cut, tables), cut):
             rows += list(zip(chunk.commit_ts.tolist(), chunk.key.to_pylist(), strict=True))
     return rows
 
@@ -151,6 +156,31 @@ def test_batches_hold_each_change_once_in_whole_transactions_wherever_a_query_is
     assert sorted(delivered) == sorted((change.commit_ts, change.key) for change in case.changes)
 
 
+def test_backlog_below_one_frontier_record_is_read_once_for_all_borders_of_its_batches() -> None:
+    log = MemoryLog(partitions=2)
+    _snapshot(log)
+    log.publish(FIRST_TS)
+    for number in range(40):
+        changes = [Change(20 + (number * 7 + at) % 45, row_key(MINE, number * 3 + at), b"v") for at in range(3)]
+        log.land(number % 2, MINE if number % 5 else OTHER, changes)
+    log.publish(100)
+    planner, start, read, borders = planner_of(log), SourceOffset(Ts(FIRST_TS), 1), list[tuple[int, int]](), list[int]()
+    read_all = planner._log.events.read_all
+
+    def counted(ranges: Mapping[int, tuple[int, int]]) -> Iterator[tuple[int, int, bytes]]:
+        for partition, offset, value in read_all(ranges):
+            read.append((partition, offset))
+            yield partition, offset, value
+
+    planner._log.events.read_all = counted  # type: ignore[method-assign]
+    while (end := planner.next_end(start, 10)) != start:
+        start = end
+        borders.append(end.resolved_ts)
+
+    assert len(borders) > 8
+    assert Counter(read) == Counter((number % 2, number // 2) for number in range(40))
+
+
 def test_batch_when_retention_has_passed_its_start_is_refused_with_both_ts() -> None:
     log = MemoryLog(partitions=2)
     _snapshot(log)
@@ -161,7 +191,7 @@ def test_batch_when_retention_has_passed_its_start_is_refused_with_both_ts() -> 
     log.oldest[0] = 2
     start, end = SourceOffset(Ts(10), 1), SourceOffset(Ts(40), 4)
 
-    for attempt in (lambda: planner_of(log).next_end(start, 10), lambda: planner_of(log).cuts(start, end)):
+    for attempt in (lambda: planner_of(log).next_end(start, 10), lambda: planner_of(log).cut(start, end)):
         with pytest.raises(HistoryLostError) as raised:
             attempt()
         assert (raised.value.fields["asked_ts"], raised.value.fields["oldest_ts"]) == (10, 30)
@@ -180,7 +210,7 @@ def test_table_without_changes_moves_the_checkpoint_on_once_a_minute_alone() -> 
     log.publish(60_001 << 18)
     end = planner.next_end(start, 10)
     assert end == SourceOffset(Ts(60_001 << 18), 3)
-    assert planner.cuts(start, end) == []
+    assert planner.cut(start, end) is None
 
 
 def test_query_delivers_all_before_a_ddl_and_stops_at_it_until_it_is_started_again() -> None:
@@ -218,4 +248,7 @@ def test_query_delivers_all_before_a_ddl_and_stops_at_it_until_it_is_started_aga
 def test_border_in_the_checkpoint_reads_back_as_it_was_written() -> None:
     offset = SourceOffset(Ts(461_373_440_000_000_010), 12)
     assert SourceOffset.read(offset.as_json()) == offset
+    at_image = replace(offset, image=(3, 9))
+    assert SourceOffset.read(at_image.as_json()) == at_image
+    assert at_image.border == offset
     assert replace(offset, frontier_offset=13) != offset

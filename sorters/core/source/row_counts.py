@@ -1,13 +1,13 @@
 """How many rows a batch may have, and where it ends: between two transactions. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Final, Self
 
 import numpy as np
 
 from schemas.changes import Op, RowChanges
-from schemas.ids import Ts
+from schemas.ids import TableId, Ts
 from sorters.core.columnar.spans import IntArray, spans_of
 
 
@@ -45,6 +45,11 @@ class RowCounts:
         np.add.at(rows, number.reshape(-1), np.concatenate([part.rows for part in parts]))
         return cls(commit_ts, rows)
 
+    def between(self, after_ts: Ts, upto_ts: Ts) -> Self:
+        """Return the counts with ``after_ts < commit_ts <= upto_ts``."""
+        within = (self.commit_ts > after_ts) & (self.commit_ts <= upto_ts)
+        return self if within.all() else type(self)(self.commit_ts[within], self.rows[within])
+
     @property
     def total(self) -> int:
         """All rows."""
@@ -63,3 +68,44 @@ class RowCounts:
         if fitting == 0:
             return Ts(int(self.commit_ts[0]) - 1) if may_be_empty else Ts(int(self.commit_ts[0]))
         return Ts(int(self.commit_ts[fitting - 1]))
+
+
+NO_ROWS: Final = RowCounts.joined([])
+
+
+class CountedRecords:
+    """What was counted of raw records, by partition and offset, so that none has to be read again to be counted.
+
+    A batch often ends within what a frontier record covers, and the next one begins there.
+    """
+
+    def __init__(self, counts_max: int = 4_000_000) -> None:
+        """``counts_max``: (commit_ts, rows) pairs that are kept at once; 16 bytes each."""
+        self._max, self._size = counts_max, 0
+        self._tables: frozenset[TableId] = frozenset()
+        self._runs: dict[int, tuple[int, list[RowCounts]]] = {}
+        """Raw partition → its first offset that was counted, and the counts of the records from there on."""
+
+    def begin(self, tables: frozenset[TableId], starts: Mapping[int, int]) -> None:
+        """Let go of what was counted of other tables, and of records below the offsets that are wanted from now on."""
+        if tables != self._tables:
+            self._tables, self._size, self._runs = tables, 0, {}
+        for partition, (first, counts) in list(self._runs.items()):
+            gone = counts[: max(starts.get(partition, first) - first, 0)]
+            self._size -= sum(len(each.rows) for each in gone)
+            self._runs[partition] = first + len(gone), counts[len(gone) :]
+
+    def known(self, partition: int, start: int, end: int) -> list[RowCounts]:
+        """Return the counts of the records at ``[start, end)``, as far as they are known from ``start`` on."""
+        first, counts = self._runs.get(partition, (start, []))
+        return counts[start - first : end - first] if start >= first else []
+
+    def add(self, partition: int, offset: int, counts: RowCounts) -> None:
+        """Note a record's counts, if it follows those that are known and there is room."""
+        first, known = self._runs.get(partition, (offset, []))
+        if not known:
+            first = offset
+        if offset == first + len(known) and self._size + len(counts.rows) <= self._max:
+            known.append(counts)
+            self._runs[partition] = first, known
+            self._size += len(counts.rows)

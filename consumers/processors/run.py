@@ -358,11 +358,14 @@ class _Term:
         Raises:
             BusError: ZooKeeper or the destination does not answer.
         """
+        proven, unproven = self.leader.windows
         now = AppliedNode(
             life=self._life,
             checkpoint_ts=self.checkpoint_ts,
             rows_total=self.leader.rows_total,
             ddl_total=self.leader.barriers.ddls_total,
+            windows_proven=proven,
+            windows_unproven=unproven,
         )
         if now.checkpoint_ts > self._reported.checkpoint_ts:
             self._work.note(now.checkpoint_ts)

@@ -106,6 +106,10 @@ class ChangefeedStatus:
     created or resumed."""
     spark_rows_total: int = 0
     """Rows of ``rows_total`` that Spark's tasks wrote; the sorter's driver wrote the others."""
+    windows_proven: int = 0
+    """Windows of flow proofs that came out even: of a sorter its cuts, where processors apply theirs."""
+    windows_unproven: int = 0
+    """Windows of which a processor did not see all."""
     set_epoch: int = 0
     """The changefeed's epoch when a user set its checkpoint last: what was said under an older one says nothing of how
     far it is. 0: nobody has; :data:`SET_EPOCH_UNKNOWN`: the node does not say."""
@@ -294,6 +298,8 @@ def encode_changefeed_status(status: ChangefeedStatus) -> bytes:
             "failure": failure and asdict(failure),
             "sorter_deaths": status.sorter_deaths,
             "spark_rows_total": status.spark_rows_total,
+            "windows_proven": status.windows_proven,
+            "windows_unproven": status.windows_unproven,
             **({} if status.set_epoch == SET_EPOCH_UNKNOWN else {"set_epoch": status.set_epoch}),
         }
     ).encode()
@@ -321,6 +327,8 @@ def decode_changefeed_status(node: bytes) -> ChangefeedStatus:
             failure=_failure(raw["failure"]) if raw.get("failure") else None,
             sorter_deaths=_count(raw.get("sorter_deaths", 0)),
             spark_rows_total=_count(raw.get("spark_rows_total", 0)),
+            windows_proven=_count(raw.get("windows_proven", 0)),
+            windows_unproven=_count(raw.get("windows_unproven", 0)),
             set_epoch=_count(raw.get("set_epoch", SET_EPOCH_UNKNOWN)),
         )
     except (ValueError, KeyError, TypeError) as error:

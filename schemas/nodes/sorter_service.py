@@ -104,6 +104,8 @@ class FeedEntry:
     """CPU time that the driver has spent on the changefeed."""
     reason: str = ""
     """Why its last cut ran where it ran (:mod:`sorters.core.cut`)."""
+    windows_proven: int = 0
+    """Cuts whose flow proof came out even, since the changefeed began to run there."""
 
     @property
     def name(self) -> FeedName:
@@ -176,6 +178,7 @@ def with_progress(status: ChangefeedStatus | None, entry: FeedEntry | None) -> C
         batch_rows=entry.batch_rows,
         batch_s=entry.batch_s,
         last_synced_ts=max(status.last_synced_ts, entry.last_synced_ts),
+        windows_proven=entry.windows_proven,
     )
 
 
@@ -284,6 +287,8 @@ def decode_entries(node: bytes) -> list[FeedEntry]:
                 last_synced_ts=Ts(_number(entry, "last_synced_ts")),
                 cpu_s=float(entry["cpu_s"]),
                 reason=_text(entry, "reason"),
+                # Absent from nodes of earlier versions.
+                windows_proven=_number({"windows_proven": 0, **entry}, "windows_proven"),
             )
             for entry in raw
         ]

@@ -165,6 +165,8 @@ class Standing(_message.Message):
     OFFSET_FIELD_NUMBER: _builtins.int
     BARRIER_TS_FIELD_NUMBER: _builtins.int
     ROWS_TOTAL_FIELD_NUMBER: _builtins.int
+    WINDOWS_PROVEN_FIELD_NUMBER: _builtins.int
+    WINDOWS_UNPROVEN_FIELD_NUMBER: _builtins.int
     ddl: _builtins.bytes
     """Position of the DDL that it stands at, all before it being applied; empty: it stands at none."""
     offset: _builtins.int
@@ -173,6 +175,9 @@ class Standing(_message.Message):
     """The barrier up to which all is applied, while it is not passed; 0: it stands at none."""
     rows_total: _builtins.int
     """Rows that this processor has applied of it."""
+    windows_proven: _builtins.int
+    """Windows of its flow proofs: those that came out even, and those of which not all was seen."""
+    windows_unproven: _builtins.int
     def __init__(
         self,
         *,
@@ -180,10 +185,12 @@ class Standing(_message.Message):
         offset: _builtins.int = ...,
         barrier_ts: _builtins.int = ...,
         rows_total: _builtins.int = ...,
+        windows_proven: _builtins.int = ...,
+        windows_unproven: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["barrier_ts", b"barrier_ts", "ddl", b"ddl", "offset", b"offset", "rows_total", b"rows_total"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["barrier_ts", b"barrier_ts", "ddl", b"ddl", "offset", b"offset", "rows_total", b"rows_total", "windows_proven", b"windows_proven", "windows_unproven", b"windows_unproven"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -110,6 +110,7 @@ class SorterProcess:
         self._counts: CountNodes | None = None
         self._rows_total = 0
         self._corrupt_rows_total = 0
+        self._windows_proven = 0
 
     def stop(self) -> None:
         """Ask it to end; safe in a signal handler."""
@@ -314,6 +315,7 @@ class SorterProcess:
     def _on_progress(self, board: StatusBoard, progress: CutProgress) -> None:
         self._rows_total += progress.rows
         self._corrupt_rows_total += progress.corrupt_rows
+        self._windows_proven += progress.window is not None
         board.report(
             checkpoint_ts=progress.checkpoint_ts,
             resolved_ts=progress.resolved_ts,
@@ -321,6 +323,7 @@ class SorterProcess:
             corrupt_rows_total=self._corrupt_rows_total,
             batch_rows=progress.rows,
             batch_s=progress.cut_s,
+            windows_proven=self._windows_proven,
             **({"last_synced_ts": progress.checkpoint_ts} if progress.rows else {}),
         )
 

@@ -326,6 +326,7 @@ class HostedFeed:
             last_synced_ts=progress.checkpoint_ts if rows else entry.last_synced_ts,
             cpu_s=round(time.thread_time(), 3),
             reason=progress.reason,
+            windows_proven=entry.windows_proven + (progress.window is not None),
         )
         if self._home.is_lost():
             return
@@ -359,6 +360,7 @@ class HostedFeed:
             batch_rows=entry.batch_rows,
             batch_s=entry.batch_s,
             last_synced_ts=entry.last_synced_ts,
+            windows_proven=entry.windows_proven,
         )
         self._reported_s = time.monotonic()
 

@@ -162,6 +162,8 @@ def test_processor_and_all_around_it_killed_in_turn_applies_every_row_once(
         _wait_applied(stack.addresses, processors, ts)
         assert second.poll() is None
         _check_marks(stack.addresses.kafka, len(written))
+        status = _status(stack.addresses, processors.changefeed_id)
+        assert status is not None and status.windows_proven > status.windows_unproven > 0
     finally:
         processors.close()
         sorter.close()

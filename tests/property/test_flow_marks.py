@@ -149,6 +149,16 @@ def test_flow_book_knows_the_sum_at_some_watermarks_only() -> None:
     assert book.proven == 99
 
 
+def test_flow_book_counts_on_where_the_processor_had_the_partition_before() -> None:
+    first, second = FlowBook(0), FlowBook(0)
+    for ts in (1, 2, 3):
+        first.pass_watermark(Ts(ts), FlowMark(Ts(ts - 1), FlowSum(), WRITER))
+    second.go_on(None)
+    second.go_on(first)
+    second.pass_watermark(Ts(4), FlowMark(Ts(3), FlowSum(), WRITER))
+    assert second.figures == {"windows_proven": 2, "windows_unproven": 2}
+
+
 # -- what must be found
 
 

@@ -44,7 +44,13 @@ STATS = st.builds(
     stage_checkpoints=st.dictionaries(st.sampled_from(["puller-ingress", "sink"]), CHECKPOINTS),
 )
 STANDINGS = st.builds(
-    Standing, ddl=st.binary(max_size=30), offset=st.integers(0, 2**63 - 1), barrier_ts=TSS, rows_total=TSS
+    Standing,
+    ddl=st.binary(max_size=30),
+    offset=st.integers(0, 2**63 - 1),
+    barrier_ts=TSS,
+    rows_total=TSS,
+    windows_proven=TSS,
+    windows_unproven=TSS,
 )
 STATUSES = st.builds(
     TableStatus, SPANS, st.sampled_from(TableState), CHECKPOINTS, st.none() | STATS, st.none() | STANDINGS

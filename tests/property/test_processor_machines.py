@@ -140,7 +140,15 @@ class AllAt:
 
 def _executor(applied_ts: int = 9, read_ts: int = 20) -> PartitionExecutor:
     works = AllAt(
-        PartitionProgress(applied_ts=Ts(applied_ts), read_ts=Ts(read_ts), ddl=FIRST, ddl_offset=3, rows_total=4)
+        PartitionProgress(
+            applied_ts=Ts(applied_ts),
+            read_ts=Ts(read_ts),
+            ddl=FIRST,
+            ddl_offset=3,
+            rows_total=4,
+            windows_proven=5,
+            windows_unproven=1,
+        )
     )
     return PartitionExecutor(works, Known())
 
@@ -165,7 +173,7 @@ def test_executor_takes_a_partition_over_in_two_phases_and_gives_it_back() -> No
     assert (order.work, order.revision) == (Work.OPEN, 7)
     executor.done(order)
     assert executor.is_add_finished(SPAN, is_prepare=False)
-    standing = Standing(ddl=FIRST, offset=3, rows_total=4)
+    standing = Standing(ddl=FIRST, offset=3, rows_total=4, windows_proven=5, windows_unproven=1)
     announced = TableStatus(SPAN, TableState.REPLICATING, Checkpoint(Ts(8), Ts(20)), standing=standing)
     assert executor.status(SPAN) == announced, "no checkpoint above what the leader has announced"
     executor.remove_table_span(SPAN)
@@ -271,6 +279,16 @@ def test_leader_told_of_a_checkpoint_above_what_it_has_announced_raises() -> Non
     led.all_at({0: 9, 1: 9, 2: 7}, dict.fromkeys(PARTITIONS, 5))
     with pytest.raises(InvariantBrokenError, match="order of their ts"):
         led.all_at({0: 9, 1: 9, 2: 7}, {0: 9, 1: 5, 2: 5})
+
+
+def test_leader_adds_up_windows_of_all_partitions_and_forgets_none_that_it_heard_of_late() -> None:
+    led = _led()
+    led.all_at(dict.fromkeys(PARTITIONS, 5), dict.fromkeys(PARTITIONS, 5))
+    for proven, unproven in ((3, 1), (2, 1)):
+        standing = Standing(windows_proven=proven, windows_unproven=unproven)
+        led.tell(*(TableStatus(partition_span(part), TableState.REPLICATING, START, standing=standing)
+                   for part in (0, 1)))  # fmt: skip
+    assert led.leader.windows == (6, 2)
 
 
 def test_leader_hears_of_a_ddl_from_a_processor_that_is_gone_since() -> None:

@@ -26,6 +26,7 @@ from producers.pull.puller import PullerStats
 from producers.tls import TlsSettings
 from schemas.ids import TableId, Ts, UpstreamId, compose_ts
 from schemas.nodes.changefeed import (
+    ChangefeedError,
     ChangefeedInfo,
     ChangefeedState,
     ChangefeedStatus,
@@ -229,6 +230,30 @@ def test_metrics_of_a_changefeed_are_ticdcs(state: ChangefeedState, number: int,
         assert of(page, "ticdc_scheduler_slow_table_puller_resolved_ts_lag", **key) == 1.5
         for name, lag_s in (("ticdc_owner_checkpoint_ts_lag", 10.0), ("ticdc_owner_resolved_ts_lag", 4.75)):
             assert page.get((name, frozenset(key.items()))) == (lag_s if lags else None)
+
+
+def test_metrics_of_flow_proofs_tell_stages_apart_and_what_differs() -> None:
+    kafka = feed("kafka", "normal")
+    assert kafka.status is not None
+    alone = replace(kafka, status=replace(kafka.status, windows_proven=5, error=None))
+    broken = ChangefeedError(code="apply.flow_broken", message="rows are lost", time="")
+    status = replace(kafka.status, windows_proven=7, windows_unproven=2, error=broken)
+    behind = replace(feed("base", "failed"), status=status, sorter_status=replace(status, windows_proven=9))
+    page = scrape(MetricsSnapshot(at_s=NOW_S, pull=PULL, rule=RULE, feeds=[alone, behind]))
+    windows = {
+        (key["changefeed"], key["stage"], key["outcome"]): value
+        for (name, labels), value in page.items()
+        if name == "tidebus_flow_windows" and (key := dict(labels))
+    }
+    assert windows == {
+        ("kafka", "sorter", "proven"): 5,
+        ("kafka", "sorter", "differing"): 0,
+        ("base", "sorter", "proven"): 9,
+        ("base", "sorter", "differing"): 0,
+        ("base", "processor", "proven"): 7,
+        ("base", "processor", "unproven"): 2,
+        ("base", "processor", "differing"): 1,
+    }
 
 
 def test_metrics_when_many_spans_stall_name_the_tables_that_stand_longest() -> None:

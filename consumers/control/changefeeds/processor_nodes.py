@@ -94,6 +94,10 @@ class AppliedNode:
     rows_total: int = 0
     """Since the processor started."""
     ddl_total: int = 0
+    windows_proven: int = 0
+    """Of flow proofs, likewise: windows that came out even."""
+    windows_unproven: int = 0
+    """And those of which not all was seen."""
 
 
 def encode_applied(applied: AppliedNode) -> bytes:
@@ -104,6 +108,8 @@ def encode_applied(applied: AppliedNode) -> bytes:
             "checkpoint_ts": applied.checkpoint_ts,
             "rows_total": applied.rows_total,
             "ddl_total": applied.ddl_total,
+            "windows_proven": applied.windows_proven,
+            "windows_unproven": applied.windows_unproven,
         }
     ).encode()
 
@@ -121,6 +127,9 @@ def decode_applied(node: bytes) -> AppliedNode:
             checkpoint_ts=Ts(read_int(raw["checkpoint_ts"], bits=63)),
             rows_total=read_int(raw["rows_total"]),
             ddl_total=read_int(raw["ddl_total"]),
+            # Absent from nodes of earlier versions.
+            windows_proven=read_int(raw.get("windows_proven", 0)),
+            windows_unproven=read_int(raw.get("windows_unproven", 0)),
         )
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptDataError("applied node does not decode", node=node[:200], reason=repr(error)) from error
@@ -135,5 +144,12 @@ def with_applied(info: ChangefeedInfo, status: ChangefeedStatus, applied: Applie
     state = status.state
     if state == "finished" and info.target_ts is not None and done < info.target_ts:
         state = "normal"
-    rows = 0 if applied is None else applied.rows_total
-    return replace(status, state=state, checkpoint_ts=done, resolved_ts=status.checkpoint_ts, rows_total=rows)
+    return replace(
+        status,
+        state=state,
+        checkpoint_ts=done,
+        resolved_ts=status.checkpoint_ts,
+        rows_total=0 if applied is None else applied.rows_total,
+        windows_proven=0 if applied is None else applied.windows_proven,
+        windows_unproven=0 if applied is None else applied.windows_unproven,
+    )

@@ -148,6 +148,7 @@ def _feed_figures(feeds: Sequence[StoredFeed]) -> Iterator[Metric]:
             family.add_metric((feed.info.namespace, feed.info.changefeed_id), value(feed))
         yield family
     yield _rows_by_path(feeds)
+    yield _flow_windows(feeds)
     states = GaugeMetricFamily("ticdc_coordinator_changefeed_state", "Changefeeds by state", labels=("state",))
     working = sum(feed.state in MOVING for feed in feeds)
     for state, count in (("Working", working), ("Stopped", len(feeds) - working), ("Total", len(feeds))):
@@ -199,6 +200,28 @@ def _rows_by_path(feeds: Sequence[StoredFeed]) -> Metric:
             rows.add_metric((*key, "spark"), status.spark_rows_total)
             rows.add_metric((*key, "driver"), max(0, status.rows_total - status.spark_rows_total))
     return rows
+
+
+def _flow_windows(feeds: Sequence[StoredFeed]) -> Metric:
+    """Windows of flow proofs: what sorters wrote of the raw log, and what processors took of that."""
+    windows = UntypedMetricFamily(
+        "tidebus_flow_windows",
+        "Windows of flow proofs since the process that holds them began",
+        labels=(*_FEED, "stage", "outcome"),
+    )
+    for feed in feeds:
+        key, status = (feed.info.namespace, feed.info.changefeed_id), feed.status
+        sorter = feed.sorter_status or status
+        if status is None or sorter is None:
+            continue
+        code = status.error.code if status.error else ""
+        windows.add_metric((*key, "sorter", "proven"), sorter.windows_proven)
+        windows.add_metric((*key, "sorter", "differing"), code == "sorter.flow_broken")
+        if feed.sorter_status is not None:
+            windows.add_metric((*key, "processor", "proven"), status.windows_proven)
+            windows.add_metric((*key, "processor", "unproven"), status.windows_unproven)
+            windows.add_metric((*key, "processor", "differing"), code == "apply.flow_broken")
+    return windows
 
 
 def _frontier(rule: Rule, at_s: float) -> Iterator[Metric]:

@@ -21,6 +21,7 @@ from consumers.processors.apply.connection import IDLE_MAX_S, Connection
 from consumers.processors.apply.destination import DatabaseDestination, PartitionPosition
 from consumers.processors.core.apply.executor import PartitionProgress, Work, WorkOrder
 from consumers.processors.core.apply.partition import Claim, DdlMark, PartitionQueue, covered_ts
+from consumers.processors.core.flow_book import FlowBook
 from consumers.processors.handover import Handover, Taken
 from consumers.processors.sink_source import SinkRecord, Source
 from schemas.ids import Ts
@@ -72,6 +73,8 @@ class DatabaseShare:
         """Where each partition stands in the destination."""
         self._read_ts: dict[int, Ts] = {}
         self._rows: dict[int, int] = {}
+        self._books: dict[int, FlowBook] = {}
+        """Of all partitions that it has had."""
         self._ending: dict[int, WorkOrder] = {}
         self._expected: Mapping[int, PartitionPosition] = {}
         self._expected_at = 0.0
@@ -117,6 +120,8 @@ class DatabaseShare:
             ddl_offset=0 if mark is None else mark.offset,
             stands_at=barrier_ts if at.stands_at(barrier_ts) else Ts(0),
             rows_total=self._rows[partition],
+            windows_proven=at.flow.proven,
+            windows_unproven=at.flow.unproven,
         )
 
     def mark(self, position: bytes) -> DdlMark | None:
@@ -184,6 +189,8 @@ class DatabaseShare:
         self.queues[partition] = PartitionQueue(
             partition, at.position, at.next_offset, settings.ignore_start_ts, settings.topic
         )
+        self.queues[partition].flow.go_on(self._books.get(partition))
+        self._books[partition] = self.queues[partition].flow
         self._stored[partition] = at.position
         self._read_ts[partition] = covered_ts(at.position)
         self._rows.setdefault(partition, 0)

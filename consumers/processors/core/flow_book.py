@@ -56,7 +56,7 @@ class FlowBook:
 
     def __init__(self, partition: int, topic: str = "") -> None:
         self.proven = self.unproven = 0
-        """Windows since it began."""
+        """Windows, as far as :meth:`go_on` was told since the processor began."""
         self._partition, self._topic = partition, topic
         self._summer = RowSummer()
         self._sum = NOTHING
@@ -102,6 +102,11 @@ class FlowBook:
         while len(self._noted) >= NOTED_MAX:
             self._noted.pop(next(iter(self._noted)))
         self._noted[ts] = self._sum
+
+    def go_on(self, before: "FlowBook | None") -> None:
+        """Count on from the book of a time in which the processor had the partition before; None: there was none."""
+        if before is not None:
+            self.proven, self.unproven = self.proven + before.proven, self.unproven + before.unproven
 
     @property
     def figures(self) -> dict[str, int]:

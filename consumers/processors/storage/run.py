@@ -21,6 +21,7 @@ from datetime import datetime, timedelta
 from consumers.control.core.replication.messages import Barrier
 from consumers.processors.core.apply.executor import PartitionProgress, Work, WorkOrder
 from consumers.processors.core.apply.leader import SCHEMAS_PARTITION
+from consumers.processors.core.flow_book import FlowBook
 from consumers.processors.core.storage.expiry import first_kept_day, has_expired
 from consumers.processors.core.storage.files import (
     DataFile,
@@ -111,6 +112,8 @@ class StorageRun:
         """How far schema files are that another processor writes."""
         self._ended: list[WorkOrder] = []
         self._rows: dict[int, int] = {}
+        self._books: dict[int, FlowBook] = {}
+        """Of all partitions that it has had."""
         self._flush_at = clock() + settings.flush_interval_s
         self._metadata_ts = Ts(0)
         self._looked_at = self._now()
@@ -145,7 +148,14 @@ class StorageRun:
         """Return how far a partition is."""
         applied_ts = max(self._settings.start_ts, self._noted[partition].watermark_ts)
         read_ts = max(applied_ts, self.partitions[partition].watermark_ts)
-        return PartitionProgress(applied_ts=applied_ts, read_ts=read_ts, rows_total=self._rows[partition])
+        flow = self.partitions[partition].flow
+        return PartitionProgress(
+            applied_ts=applied_ts,
+            read_ts=read_ts,
+            rows_total=self._rows[partition],
+            windows_proven=flow.proven,
+            windows_unproven=flow.unproven,
+        )
 
     def _locate(self, parts: list[int]) -> Mapping[int, int]:
         return {part: noted_state(self._store, self._settings.changefeed, part).end.offset for part in parts}
@@ -163,6 +173,8 @@ class StorageRun:
         self._numbers.clear()  # others may have written on
         self.partitions[partition] = PartitionLines.at(state.end, partition, self._settings.topic)
         self._noted[partition] = state.end
+        self.partitions[partition].flow.go_on(self._books.get(partition))
+        self._books[partition] = self.partitions[partition].flow
         self._rows.setdefault(partition, 0)
         for record in records:
             self._read(record)

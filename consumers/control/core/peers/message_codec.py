@@ -146,12 +146,24 @@ def _status(raw: tables.TableStatus) -> TableStatus:
 
 def _raw_standing(standing: Standing) -> tables.Standing:
     return tables.Standing(
-        ddl=standing.ddl, offset=standing.offset, barrier_ts=standing.barrier_ts, rows_total=standing.rows_total
+        ddl=standing.ddl,
+        offset=standing.offset,
+        barrier_ts=standing.barrier_ts,
+        rows_total=standing.rows_total,
+        windows_proven=standing.windows_proven,
+        windows_unproven=standing.windows_unproven,
     )
 
 
 def _standing(raw: tables.Standing) -> Standing:
-    return Standing(ddl=raw.ddl, offset=raw.offset, barrier_ts=Ts(raw.barrier_ts), rows_total=raw.rows_total)
+    return Standing(
+        ddl=raw.ddl,
+        offset=raw.offset,
+        barrier_ts=Ts(raw.barrier_ts),
+        rows_total=raw.rows_total,
+        windows_proven=raw.windows_proven,
+        windows_unproven=raw.windows_unproven,
+    )
 
 
 def _raw_stats(stats: Stats) -> tables.Stats:

@@ -89,6 +89,10 @@ class Standing:
     """The barrier up to which all is applied; 0: not all is."""
     rows_total: int = 0
     """Applied of it by this processor."""
+    windows_proven: int = 0
+    """Windows of flow proofs that came out even, while this processor had it."""
+    windows_unproven: int = 0
+    """Windows of which this processor did not see all."""
 
 
 @dataclass(frozen=True, slots=True)

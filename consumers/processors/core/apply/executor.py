@@ -68,6 +68,9 @@ class PartitionProgress:
     stands_at: Ts = Ts(0)
     """The barrier up to which all is applied, DDL too, and nothing is still to be read; 0: it does not stand at it."""
     rows_total: int = 0
+    windows_proven: int = 0
+    windows_unproven: int = 0
+    """Of flow proofs, since this processor had the partition first."""
 
 
 class Follows(Protocol):
@@ -204,7 +207,14 @@ class PartitionExecutor:
     def _report(self, partition: int, part: _Part) -> Standing:
         at = self.works.progress(partition)
         part.checkpoint = self._as_announced(Checkpoint(at.applied_ts, max(at.read_ts, at.applied_ts)))
-        return Standing(ddl=at.ddl, offset=at.ddl_offset, barrier_ts=at.stands_at, rows_total=at.rows_total)
+        return Standing(
+            ddl=at.ddl,
+            offset=at.ddl_offset,
+            barrier_ts=at.stands_at,
+            rows_total=at.rows_total,
+            windows_proven=at.windows_proven,
+            windows_unproven=at.windows_unproven,
+        )
 
     def _as_announced(self, at: Checkpoint) -> Checkpoint:
         """Return a checkpoint as far as this leader's global resolved_ts allows to say it: what the leader before had

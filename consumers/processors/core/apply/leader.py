@@ -56,6 +56,8 @@ class Leader:
     coordinator: Coordinator = field(init=False)
     _tables: dict[TableId, tuple[TableSpan, ...]] = field(init=False)
     _rows: dict[tuple[CaptureId, int], int] = field(default_factory=dict)
+    _windows: dict[tuple[CaptureId, int], tuple[int, int]] = field(default_factory=dict)
+    """Of flow proofs: proven and unproven."""
 
     def __post_init__(self) -> None:
         start = Checkpoint(self.checkpoint_ts, self.checkpoint_ts)
@@ -73,6 +75,11 @@ class Leader:
     def rows_total(self) -> int:
         """Rows applied, by all processors that have reported in this term."""
         return sum(self._rows.values())
+
+    @property
+    def windows(self) -> tuple[int, int]:
+        """Windows of flow proofs, proven and unproven, by all processors that have reported in this term."""
+        return sum(pair[0] for pair in self._windows.values()), sum(pair[1] for pair in self._windows.values())
 
     @property
     def is_settled(self) -> bool:
@@ -138,6 +145,8 @@ class Leader:
             self.barriers.stand(partition, ddl=at.ddl, offset=at.offset, barrier_ts=at.barrier_ts)
             key = message.sender, partition
             self._rows[key] = max(at.rows_total, self._rows.get(key, 0))
+            seen = at.windows_proven, at.windows_unproven
+            self._windows[key] = max(seen, self._windows.get(key, seen), key=sum)
 
     def _check_law(self) -> None:
         held = self.checkpoint

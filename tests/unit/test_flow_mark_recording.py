@@ -1,10 +1,11 @@
 """Flow marks over the whole recording of a real TiDB: processors take what the sorter's own encoders have made."""
 
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
-import pyarrow as pa
 import pytest
 
 from consumers.processors.core.apply.partition import PartitionQueue, start_position
@@ -17,12 +18,12 @@ from schemas.sink.position import POSITION_CLASS_AT, PositionClass
 from sorters.core.cut.cut import Cut
 from sorters.core.feed.companions import watermark_records
 from sorters.core.feed.feed import CompiledFeed, compile_feed
-from sorters.core.flow.flow_marks import FlowMarker
-from sorters.core.records.order import OUTPUT_SCHEMA, OutputRecords
-from sorters.core.records.runs import merge_runs, pack_run, split_runs, unpack_run
+from sorters.core.records.order import OutputRecords
+from sorters.core.records.runs import pack_run, split_runs
 from sorters.cut.raw_cut import RawCut
 from sorters.cut.small_cut import whole_cut
 from sorters.cut.worker import FeedProgram, output_records
+from sorters.spark.tasks import WriteTask, write_runs
 from tests.support.mounting import recorded_store
 from tests.support.recording import committed_changes
 from tests.unit.test_flow_recording import records
@@ -111,26 +112,45 @@ def test_recording_through_sorter_and_processor_is_proven_and_a_lost_message_is_
     assert rows > 20
 
 
-def test_marks_of_a_job_of_two_steps_are_those_of_a_cut_on_the_driver() -> None:
+class _Collector:
+    """A writer that keeps what it is given."""
+
+    def __init__(self) -> None:
+        self.records = list[dict[str, Any]]()
+
+    def write(self, records: OutputRecords) -> None:
+        self.records += records.to_pylist()
+
+    def finish(self) -> None: ...
+
+
+def test_marks_of_a_job_of_two_steps_are_those_of_a_cut_on_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     feed, cut = _feed(DATABASE), _cuts()[1]
-    assert feed.row_join is not None
     program, slots = FeedProgram(recorded_store(), feed), 2
     tables = [*output_records(iter(records()), cut, program, 1), watermark_records(cut.upto_ts, [""], feed, 1)]
-    runs = [[unpack_run(pack_run(run)) for table in tables for slot, run in split_runs(table, slots) if slot == number]
-            for number in range(slots)]  # fmt: skip
-    written = []
-    for mine in runs:
-        marker = FlowMarker(cut.after_ts, feed.flow_writer)
-        windows = feed.row_join.stream(marker.stream(merge_runs(mine, may_repeat=False, rows=100)))
-        written += [record for window in map(marker.marked, windows) for record in window.to_pylist()]
-    expected = _marks(_written(cut, feed))
+    runs = [(slot, pack_run(run).to_pybytes()) for table in tables for slot, run in split_runs(table, slots)]
+    task = WriteTask(
+        may_repeat=False,
+        folder=None,
+        row_join=feed.row_join,
+        sink_config={},
+        batch_bytes=1 << 20,
+        memory_bytes_max=1 << 30,
+        after_ts=cut.after_ts,
+        flow_writer=feed.flow_writer,
+    )
+    collector = _Collector()
+    monkeypatch.setattr("sorters.spark.tasks.lend_writer", lambda *_: nullcontext(collector))
+    for number in range(slots):
+        assert list(write_runs((run for slot, run in runs if slot == number), task))
+    expected = _marks(_written(cut, feed).to_pylist())
     assert len(expected) == PARTITIONS
-    assert _marks(pa.Table.from_pylist(written, OUTPUT_SCHEMA)) == expected
+    assert _marks(collector.records) == expected
 
 
-def _marks(written: OutputRecords) -> dict[int, object]:
+def _marks(written: list[dict[str, Any]]) -> dict[int, object]:
     return {
         record["partition"]: read_mark(record["value"])
-        for record in written.to_pylist()
+        for record in written
         if record["position"][POSITION_CLASS_AT] == PositionClass.WATERMARK
     }

@@ -18,6 +18,7 @@ import pytest
 
 from compose.local.bus import BusOptions, LocalBus
 from compose.stack.mariadb import LocalMariaDb
+from consumers.control.changefeeds.image_requests import request_images
 from consumers.control.changefeeds.store import ChangefeedRequest, NoFrontierError
 from consumers.control.log.frontier_topic import FrontierTopic
 from consumers.control.log.raw_log import RawLogUnavailableError
@@ -25,9 +26,9 @@ from edges.zookeeper.session import Session
 from producers.region_server.generator import Generator, GeneratorOptions
 from producers.region_server.server import RegionServer, RegionServerOptions
 from schemas.ids import TableId, UpstreamId
-from schemas.rawlog.images import NO_IMAGES, ImageChunk, ImageState, TableImage, image_feed
+from schemas.rawlog.images import NO_IMAGES, ImageChunk, ImageMode, ImageState, TableImage, image_feed
 from schemas.rawlog.topics import raw_topics
-from tests.support.apply import rows
+from tests.support.apply import rows, run_sql
 from tests.support.bus import sorter_pid, wait_checkpoint, wait_until
 from tests.support.imaged_topics import materialised, wait_whole
 from tests.support.mariadb import started_or_skip
@@ -212,3 +213,45 @@ def test_database_is_the_source_though_processors_sorter_and_owner_die_during_th
             for name in imaged.names.values()
         }
     assert held == imaged.source_at(upto_ts)
+
+
+@pytest.mark.timeout(1200)
+@pytest.mark.skipif("NIGHTLY_IMAGES" not in os.environ, reason="minutes; NIGHTLY_IMAGES=1, make nightly")
+def test_resync_mends_a_damaged_database_while_its_tables_are_written_to(imaged: Imaged, tmp_path: Path) -> None:
+    """Rows that the source lacks vanish, lost ones are back, and what is written meanwhile stays; processors die."""
+    bus = imaged.bus
+    with started_or_skip(LocalMariaDb(data=tmp_path / "mariadb")) as mariadb:
+        feed = imaged.create_into("base", mariadb.uri("worker-count=4"), {})
+        wait_whole(bus, "base", CATCH_UP_S)
+        wait_checkpoint(bus, "base", imaged.busy.last_commit_ts, CATCH_UP_S)
+        for name in imaged.names.values():
+            run_sql(
+                mariadb,
+                f"INSERT INTO {name} SELECT id + 100000000, k, c, pad FROM {name} LIMIT 50",
+                f"UPDATE {name} SET k = -7 WHERE id % 11 = 3",
+            )
+        run_sql(mariadb, "DELETE FROM old.sbtest1_1 WHERE id % 5 = 2")
+        asked = [table for table, name in imaged.names.items() if name != "old.sbtest1_2"]
+        with Session(bus.addresses.zookeeper_access) as session:
+            request_images(session, bus.zk_paths, ("default", "base"), ImageMode.RESYNC, asked)
+
+        def waits() -> bool:
+            registered = imaged.images().feed(feed)
+            return registered is not None and bool(registered.resync)
+
+        imaged.wait(waits, "the resync has begun")
+        for pid in imaged.processor_pids():
+            os.kill(pid, signal.SIGKILL)
+        imaged.wait(lambda: not waits(), "the resync is whole")
+        imaged.stop_writing()
+        upto_ts = imaged.busy.last_commit_ts
+        wait_checkpoint(bus, "base", upto_ts, CATCH_UP_S)
+        held = {
+            name: {int(row[0]): (int(row[1]), *map(str, row[2:])) for row in rows(mariadb, f"SELECT * FROM {name}")}
+            for name in imaged.names.values()
+        }
+    source = imaged.source_at(upto_ts)
+    assert len(held["old.sbtest1_2"]) == len(source["old.sbtest1_2"]) + 50, "nobody has asked for this one"
+    assert {name: held[name] for name in held if name != "old.sbtest1_2"} == {
+        name: source[name] for name in source if name != "old.sbtest1_2"
+    }

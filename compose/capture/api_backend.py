@@ -22,6 +22,7 @@ from compose.capture.upstream_tables import UpstreamTables
 from compose.changefeeds import check_eligible, check_resume_ts, create_changefeed, tables_body
 from compose.foresight.explain import as_json, explained, raw_log_schemas
 from compose.foresight.first_messages import first_messages
+from compose.log_lines import keep_recent_lines
 from compose.operator.doctor import examine, examine_raw_log, examine_upstream
 from compose.operator.node_texts import shown_nodes
 from compose.operator.proofs import newest_proofs
@@ -105,6 +106,7 @@ class ApiBackend:
         self._session, self._paths, self._addresses = session, paths, addresses
         self._pull, self._rule, self.scheduling = pull, rule, scheduling
         self._tables = UpstreamTables(addresses.kafka)
+        self._recent_lines = keep_recent_lines()
         self._services = ServiceNodes(session, paths)
         self._control = ChangefeedControl(session, paths)
         self._stored = FeedNodes(session, paths, (INFO, STATUS, APPLIED, PROLOGUE))
@@ -285,6 +287,9 @@ class ApiBackend:
             return {}
         config = replace(config, time_zone=self._addresses.time_zone)
         return first_messages(self._addresses.kafka, self._addresses.upstream, config, request.start_ts)
+
+    def log_lines(self) -> Sequence[Mapping[str, Any]]:
+        return self._recent_lines.lines()
 
     def checks(self) -> Sequence[Mapping[str, Any]]:
         addresses = self._addresses

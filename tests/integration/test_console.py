@@ -6,6 +6,7 @@ With ``TIDEBUS_SCREENSHOTS=1`` pictures of the pages are written into ``docs/con
 
 import http.client
 import json
+import logging
 import math
 import os
 import subprocess
@@ -60,7 +61,7 @@ PAGES = {
     "create": "Create a changefeed",
     "captures": "Captures and tables",
     "upstream": "Upstream",
-    "events": "Events",
+    "events": "Log and events",
     "checks": "Checks",
 }
 
@@ -266,9 +267,45 @@ def test_each_page_is_shown_and_axe_finds_nothing(
             shown.page.get_by_label("Sink URI").fill(f"kafka://{bus.kafka}/{bus.name}-none?protocol=canal-json")
             shown.page.get_by_role("button", name="First messages").click()
             expect(shown.page.locator("#first code.message").first).to_be_visible()
+        if target == "events":
+            expect(shown.page.locator("#no-lines, main table").first).to_be_visible()
         if target == "captures":
             expect(shown.page.get_by_role("button", name="Move ").first).to_be_visible()
         shown.check(f"{target or 'overview'}{'-dark' if scheme == 'dark' else ''}")
+
+
+def test_log_page_shows_what_the_capture_has_logged_and_its_changefeeds_lines_alone_if_asked(
+    opened: Callable[..., Shown], bus: Bus
+) -> None:
+    log = logging.getLogger("consumers.of_a_test")
+    log.warning("planted for all", extra={"capture": "c"})
+    log.error("planted for one", extra={"changefeed": "all", "namespace": "default"})
+    shown = opened(reduced_motion="reduce")
+    shown.go("events", "Log and events")
+    of_log = shown.page.get_by_role("region", name="Log", exact=True)
+    expect(of_log).to_contain_text("planted for all capture=c")
+    expect(of_log).to_contain_text("planted for one")
+    shown.page.get_by_label("Of changefeed").select_option("all")
+    expect(of_log).not_to_contain_text("planted for all")
+    expect(of_log).to_contain_text("planted for one changefeed=all, namespace=default")
+    shown.check("log")
+
+
+def test_page_of_a_changefeed_shows_its_newest_proofs(opened: Callable[..., Shown], bus: Bus) -> None:
+    def proofs_given() -> Any:
+        status, said = bus.ask("GET", "/api/tidebus/changefeeds/all/proofs")
+        return said["proofs"] if status == 200 else []
+
+    reached(proofs_given, "a proof")
+    shown = opened(reduced_motion="reduce")
+    shown.go("changefeed/default/all", "Changefeed all")
+    of_proofs = shown.page.get_by_role("region", name="Proofs", exact=True)
+    expect(of_proofs).to_contain_text("Windows proven")
+    expect(of_proofs.get_by_role("cell").first).to_be_visible()
+    link = of_proofs.get_by_role("link").get_attribute("href")
+    assert link is not None
+    assert bus.ask("GET", link)[1]["proofs"][0]["changefeed"] == "all"
+    shown.check("proofs")
 
 
 def test_first_messages_of_a_draft_are_those_that_a_changefeed_of_its_settings_has_written(bus: Bus) -> None:

@@ -77,6 +77,9 @@ class Memory:
         self.stored = StoredServices()
         self.pinned: dict[tuple[str, str], str] = {}
         self.images: list[dict[str, Any]] = []
+        self.logged: list[dict[str, Any]] = []
+        self.proved: list[dict[str, Any]] = []
+        """None: one that names itself alone."""
         self.imaged: list[tuple[str, str, ImageMode, list[str]]] = []
         self.broken: Exception | None = None
         self.snapshot = MetricsSnapshot(at_s=0.0, pull=None, feeds=None)
@@ -130,7 +133,7 @@ class Memory:
         return self.table_ids
 
     def proofs(self, feed: StoredFeed, records_max: int) -> Sequence[Mapping[str, Any]]:
-        return [{"changefeed": feed.info.changefeed_id, "of": records_max}]
+        return self.proved or [{"changefeed": feed.info.changefeed_id, "of": records_max}]
 
     def check_upstream(self, pd_addresses: Sequence[str]) -> None:
         if pd_addresses and PD not in pd_addresses:
@@ -229,6 +232,9 @@ class Memory:
         }
         value = {"text": "{}", "bytes": 2}
         return {"messages": [{**message, "key": None, "value": value}], "refused": [], "rows": 1, "records": 1}
+
+    def log_lines(self) -> Sequence[Mapping[str, Any]]:
+        return self.logged
 
     def checks(self) -> Sequence[Mapping[str, Any]]:
         return [{"name": "pd", "ok": False, "needed": True, "said": "PD does not answer"}]

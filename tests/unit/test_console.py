@@ -21,6 +21,9 @@ from consumers.control.api.server import ApiServer
 from consumers.control.console import live
 from consumers.control.console.files import NAMES, error_codes_text
 from consumers.control.console.routes import ROUTERS
+from schemas.flow.flow_sum import FlowSum
+from schemas.flow.proof import Proof, ProofWindow, encode_proof
+from schemas.ids import Ts
 from schemas.nodes.changefeed import ChangefeedError, ChangefeedStatus
 from tests.support.api import Api
 from tests.support.feed_sink import wait_until
@@ -118,7 +121,15 @@ def test_error_codes_are_those_of_the_code() -> None:
 # -- who may ask
 
 
-PATHS = ("/console", "/console/main.js", f"{BASE}/live", f"{BASE}/changefeeds/cf", f"{BASE}/checks", f"{BASE}/tables")
+PATHS = (
+    "/console",
+    "/console/main.js",
+    f"{BASE}/live",
+    f"{BASE}/changefeeds/cf",
+    f"{BASE}/checks",
+    f"{BASE}/tables",
+    f"{BASE}/log",
+)
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -173,6 +184,51 @@ def test_page_of_a_failed_changefeed_says_what_to_do(api: Api, bus: Memory) -> N
     assert (advice["follows"], advice["verbs"]) == ("needs you", ["update", "resume"])
     assert advice["meaning"].startswith("The topic is not there")
     assert "auto-create-topic" in " ".join(advice["steps"])
+
+
+def test_log_is_of_all_or_of_one_changefeed_newest_first(api: Api, bus: Memory) -> None:
+    bus.logged = [
+        {"message": "1", "changefeed": "cf", "namespace": "default"},
+        {"message": "2", "changefeed": "cf", "namespace": "other"},
+        {"message": "3", "changefeed": "default/cf"},
+        {"message": "4", "changefeed": "cf"},
+        {"message": "5", "capture": "cf"},
+    ]
+
+    def messages(query: str = "") -> str:
+        answer = api.http.get(f"{BASE}/log{query}").json()
+        assert answer["capture"] == ME.capture_id
+        return "".join(item["message"] for item in answer["items"])
+
+    assert messages() == "54321"
+    assert messages("?changefeed=cf") == "431"
+    assert messages("?changefeed=cf&namespace=other") == "42"
+    assert messages("?changefeed=none") == ""
+
+
+def test_proofs_of_a_changefeed_are_counted_by_what_they_come_to(api: Api, bus: Memory) -> None:
+    # One is even, one is altered behind its hash, and before the last nobody told of 30 to 40.
+    three = FlowSum(3, 7)
+    windows = [(10, 20, ""), (20, 30, ""), (40, 50, "run")]
+    previous = ""
+    for number, (after_ts, upto_ts, begins) in enumerate(windows):
+        window = ProofWindow(after_ts=Ts(after_ts), upto_ts=Ts(upto_ts), landed=three, written=three)
+        proof = Proof(
+            namespace="default", changefeed_id="cf", number=number, previous=previous, begins=begins, window=window
+        )
+        content, previous = encode_proof(proof)
+        bus.proved.append(json.loads(content))
+    bus.proved[1]["cuts"] = 9
+    shown = api.http.get(f"{BASE}/changefeeds/cf/proofs").json()
+    counted = {name: shown[name] for name in ("windows", "proven", "differing", "unproven")}
+    assert counted == {"windows": 3, "proven": 2, "differing": 1, "unproven": 1}
+    assert shown["stretches"] == [{"after_ts": 30, "upto_ts": 40}]
+    assert [window["upto_ts"] for window in shown["newest"]] == [50, 30, 20]
+    assert shown["newest"][1]["faults"] == ["altered"]
+    assert shown["newest"][0] == {"after_ts": 40, "upto_ts": 50, "landed": 3, "left_out": 0, "written": 3, "faults": []}
+    assert "hash" in shown["findings"][0]
+    bus.proved.append({"changefeed": "cf"})
+    assert api.http.get(f"{BASE}/changefeeds/cf/proofs").json()["differing"] == 2
 
 
 def test_page_of_no_changefeed_is_refused(api: Api) -> None:

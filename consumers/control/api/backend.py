@@ -158,6 +158,12 @@ class Backend(Protocol):
         """
         ...
 
+    def log_lines(self) -> Sequence[Mapping[str, Any]]:
+        """Return the newest warnings and errors of this capture's log, oldest first, as JSON logs have them, redacted
+        as the log is.
+        """
+        ...
+
     def checks(self) -> Sequence[Mapping[str, Any]]:
         """Return what this machine has and lacks, and how upstream and raw log stand: name, ok, needed, said."""
         ...

@@ -8,10 +8,10 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, replace
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import tomlkit
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic import Field
 
@@ -19,7 +19,7 @@ from consumers.control.api.backend import Backend
 from consumers.control.api.bodies import FeedRequest, StoredFeed, feed_body
 from consumers.control.api.context import Bus, FeedId, Namespace, User
 from consumers.control.api.errors import BusyError, NoSuchRouteError
-from consumers.control.api.image_routes import images_body
+from consumers.control.api.image_routes import PROOFS_LOOKED_AT, images_body
 from consumers.control.api.replica_config import replica_config
 from consumers.control.api.requests import Body, Tso, ts_given
 from consumers.control.api.service_routes import feed_places, sorter_body
@@ -27,6 +27,7 @@ from consumers.control.changefeeds.store import ChangefeedExistsError, Changefee
 from consumers.control.console.core.advice import ErrorCode, advice_for, read_codes
 from consumers.control.console.core.draft import form_of, laid_in
 from consumers.control.console.core.exact import exact
+from consumers.control.console.core.proofs import proofs_shown
 from consumers.control.console.core.settings import readable, setting_rows
 from consumers.control.console.core.verbs import verbs_of
 from consumers.control.console.files import HEADERS, START, STATIC_FILES, error_codes_text
@@ -127,6 +128,23 @@ def feed_topics(bus: Bus, namespace: Namespace, feed_id: FeedId) -> Any:
         return exact(bus.explain(_request(info.sink_uri, info.config)))
 
 
+@router.get("/changefeeds/{changefeed_id}/proofs", summary="What a changefeed's newest proofs come to")
+def feed_proofs(bus: Bus, namespace: Namespace, feed_id: FeedId) -> Any:
+    """Return how many windows are proven, differ, or are told of by nobody, and the newest of them."""
+    feed = bus.feed(feed_id, namespace)
+    with _taken():
+        return exact(proofs_shown(bus.proofs(feed, PROOFS_LOOKED_AT)))
+
+
+@router.get("/log", summary="The newest warnings and errors of this capture's log")
+def log_lines(bus: Bus, namespace: Namespace, changefeed: Annotated[str, Query(max_length=200)] = "") -> Any:
+    """Return lines as JSON logs have them, newest first, of a changefeed alone where one is named. What its sorters and
+    processors log, which are processes of their own, is not among them.
+    """
+    items = [line for line in bus.log_lines() if not changefeed or _is_of(line, changefeed, namespace)]
+    return exact({"capture": bus.capture.capture_id, "items": items[::-1]})
+
+
 @router.get("/tables", summary="Names of the upstream's tables, by id")
 def table_names(bus: Bus) -> Any:
     """Return ``id`` and ``name`` of tables, at most some thousands."""
@@ -194,6 +212,12 @@ def _check_draft(body: DraftBody) -> None:
         raise ConfigError("sink_uri is empty; it says where to", key="sink-uri")
     if _SHOWN_MASK in body.sink_uri or MASK in body.sink_uri:
         raise ConfigError("a masked secret would be stored; write it out again", key="sink-uri")
+
+
+def _is_of(line: Mapping[str, Any], changefeed_id: str, namespace: str) -> bool:
+    if line.get("changefeed") == f"{namespace}/{changefeed_id}":
+        return True
+    return line.get("changefeed") == changefeed_id and line.get("namespace", namespace) == namespace
 
 
 def _exists(bus: Backend, changefeed_id: str, namespace: str) -> bool:

@@ -8,6 +8,7 @@ import { TITLES, askVerb } from "./verbs.js";
 
 const BASE = "/api/tidebus/console";
 const topics = new Map();  // by changefeed: asked for once, for each asks Kafka for all schemas
+const proofs = new Map();  // as topics: each reads the end of a topic
 let everySetting = false;
 
 export const changefeed = {
@@ -16,25 +17,27 @@ export const changefeed = {
   load: async ([namespace, id]) => {
     const feed = { namespace, id };
     const key = `${namespace}/${id}`;
-    if (!topics.has(key)) {
-      topics.set(key, { waits: true });
-      ask("GET", feedPath(feed, "/topics", BASE)).then((said) => topics.set(key, said), (error) => topics.set(key, { refusal: error.message }));
+    for (const [asked, tail] of [[topics, "/topics"], [proofs, "/proofs"]]) {
+      if (asked.has(key)) continue;
+      asked.set(key, { waits: true });
+      ask("GET", feedPath(feed, tail, BASE)).then((said) => asked.set(key, said), (error) => asked.set(key, { refusal: error.message }));
     }
     return { feed, key, page: await ask("GET", feedPath(feed, "", BASE)) };
   },
-  leave: () => topics.clear(),
+  leave: () => { topics.clear(); proofs.clear(); },
   view: (params, data, live) => {
     if (!data) return el("p", null, "Asking the bus …");
     const { feed, key, page } = data;
     const now = live.overview?.changefeeds.find((item) => item.namespace === feed.namespace && item.id === feed.id);
     return [
       error(page), state(feed, page, now, live), images(page), verbs(page),
-      el("div", { class: "columns" }, work(page, now), settings(page)), topicCard(topics.get(key)),
+      el("div", { class: "columns" }, work(page, now), settings(page)), proofCard(feed, proofs.get(key)), topicCard(topics.get(key)),
     ];
   },
   actions: {
     verb: ({ verb }, { data, look }) => askVerb(verb, data.feed, data.page, look),
     "all-settings": (named, { draw }) => { everySetting = !everySetting; draw(); },
+    "proofs-again": (named, { data, look }) => { proofs.delete(data.key); look(); },
     "topics-again": (named, { data, look }) => { topics.delete(data.key); look(); },
   },
 };
@@ -104,6 +107,21 @@ function settings({ settings: rows }) {
     shown.length ? table("Settings", [["Setting"], ["Value"], ["Default"]], shown.map((row) => [
       el("code", null, row.key), row.differs ? el("strong", null, row.value) : row.value, row.default ?? "–"])) : el("p", null, "Nothing."),
     button(everySetting ? "Only differences" : "All settings", "all-settings", {}, { class: "slight", "aria-pressed": String(everySetting) }));
+}
+
+function proofCard(feed, said) {
+  const again = button("Look again", "proofs-again", {}, { class: "slight" });
+  const all = el("p", null, el("a", { href: feedPath(feed, "/proofs", "/api/tidebus") }, "The records as the API has them"));
+  if (!said || said.waits) return card("Proofs", el("p", null, "Asking …"));
+  if (said.refusal) return card("Proofs", el("p", { class: "problem" }, said.refusal), again);
+  if (!said.windows) return card("Proofs", el("p", null, "Its sorter has told of no window yet."), again);
+  return card("Proofs", figures([
+    ["Windows proven", `${count(said.proven)} of ${count(said.windows)}`], ["Windows that differ", count(said.differing)],
+    ["Stretches that nobody told of", count(said.unproven)],
+  ]), said.findings.length > 0 && el("ul", { class: "problem" }, said.findings.map((text) => el("li", null, text))),
+  said.stretches.length > 0 && el("ul", null, said.stretches.map((item) => el("li", null, `Nobody told of what was between ${timeOf(item.after_ts)} and ${timeOf(item.upto_ts)}.`))),
+  table("Newest windows", [["Up to"], ["Rows read", "number"], ["Left out", "number"], ["Written", "number"], ["Proven"]], said.newest.map((item) => [
+    timeOf(item.upto_ts), count(item.landed), count(item.left_out), count(item.written), item.faults.length ? `no: ${item.faults.join(", ")}` : "yes"])), all, again);
 }
 
 function topicCard(said) {

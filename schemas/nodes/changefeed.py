@@ -95,6 +95,10 @@ class ChangefeedStatus:
     """Row messages written since this sorter process started."""
     corrupt_rows_total: int = 0
     """Rows among them that do not fit their checksum, where the changefeed verifies it and goes on."""
+    states_proven: int = 0
+    """Physical tables whose state proof is carried."""
+    states_unproven: int = 0
+    """Those that were to have one and have none, or an image under way."""
     batch_rows: int = 0
     batch_s: float = 0.0
     last_synced_ts: Ts = Ts(0)
@@ -292,6 +296,8 @@ def encode_changefeed_status(status: ChangefeedStatus) -> bytes:
             "error": error and {"code": error.code, "message": error.message, "time": error.time},
             "rows_total": status.rows_total,
             "corrupt_rows_total": status.corrupt_rows_total,
+            **({"states_proven": status.states_proven} if status.states_proven else {}),
+            **({"states_unproven": status.states_unproven} if status.states_unproven else {}),
             "batch_rows": status.batch_rows,
             "batch_s": status.batch_s,
             "last_synced_ts": status.last_synced_ts,
@@ -320,6 +326,8 @@ def decode_changefeed_status(node: bytes) -> ChangefeedStatus:
             error=_error(raw["error"]) if raw["error"] else None,
             rows_total=_count(raw["rows_total"]),
             corrupt_rows_total=_count(raw.get("corrupt_rows_total", 0)),
+            states_proven=_count(raw.get("states_proven", 0)),
+            states_unproven=_count(raw.get("states_unproven", 0)),
             batch_rows=_count(raw["batch_rows"]),
             batch_s=_seconds(raw["batch_s"]),
             # Absent from nodes of earlier versions.

@@ -97,6 +97,9 @@ class FeedEntry:
     spark_rows_total: int = 0
     """Rows among them that Spark's tasks wrote; the driver wrote the others."""
     corrupt_rows_total: int = 0
+    states_proven: int = 0
+    """Physical tables whose state proof is carried."""
+    states_unproven: int = 0
     batch_rows: int = 0
     batch_s: float = 0.0
     last_synced_ts: Ts = Ts(0)
@@ -175,6 +178,8 @@ def with_progress(status: ChangefeedStatus | None, entry: FeedEntry | None) -> C
         rows_total=entry.rows_total,
         spark_rows_total=entry.spark_rows_total,
         corrupt_rows_total=entry.corrupt_rows_total,
+        states_proven=entry.states_proven,
+        states_unproven=entry.states_unproven,
         batch_rows=entry.batch_rows,
         batch_s=entry.batch_s,
         last_synced_ts=max(status.last_synced_ts, entry.last_synced_ts),
@@ -282,6 +287,9 @@ def decode_entries(node: bytes) -> list[FeedEntry]:
                 rows_total=_number(entry, "rows_total"),
                 spark_rows_total=_number(entry, "spark_rows_total"),
                 corrupt_rows_total=_number(entry, "corrupt_rows_total"),
+                # Absent from nodes of earlier versions.
+                states_proven=_number({"states_proven": 0, **entry}, "states_proven"),
+                states_unproven=_number({"states_unproven": 0, **entry}, "states_unproven"),
                 batch_rows=_number(entry, "batch_rows"),
                 batch_s=float(entry["batch_s"]),
                 last_synced_ts=Ts(_number(entry, "last_synced_ts")),

@@ -43,6 +43,9 @@ class CutProgress:
     """Why (:class:`sorters.core.cut.runner.Reason`)."""
     window: ProofWindow | None = None
     """What was read against what was written; None: nobody has counted."""
+    states_proven: int = 0
+    """Physical tables whose state proof is carried."""
+    states_unproven: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,6 +202,7 @@ class Epochs:
         window = window_of(counts.flow, cut.after_ts, cut.upto_ts)
         if states is not None:  # before the checkpoint: a state that is behind it would lack rows
             window = replace(window, states=states.tell(counts.states))
+        proven = [] if states is None else [state.is_proven for state in states.states.values()]
         self._checkpoint_ts = cut.upto_ts
         cut_s = time.monotonic() - started
         _log_corrupt(counts.corrupt)
@@ -212,6 +216,8 @@ class Epochs:
                 by_spark=counts.by_spark,
                 reason=ran.choice.reason.value,
                 window=window,
+                states_proven=sum(proven),
+                states_unproven=len(proven) - sum(proven),
             )
         )
 

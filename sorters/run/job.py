@@ -321,6 +321,8 @@ class SorterProcess:
             resolved_ts=progress.resolved_ts,
             rows_total=self._rows_total,
             corrupt_rows_total=self._corrupt_rows_total,
+            states_proven=progress.states_proven,
+            states_unproven=progress.states_unproven,
             batch_rows=progress.rows,
             batch_s=progress.cut_s,
             windows_proven=self._windows_proven,

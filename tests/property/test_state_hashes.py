@@ -106,3 +106,20 @@ def test_repeats_and_tasks_change_nothing(seed: int, count: int, tasks: int) -> 
     once = StateLedger(plan, may_repeat=False)
     once.take(join_rows([row_changes(TABLE_ID, [change]) for change in distinct]), _OneVersion(table))
     assert read_deltas(once.close().as_plain()).settled().get(TableId(TABLE_ID), TableDelta()) == expected
+
+
+def test_chunk_that_comes_twice_where_none_may_shows_in_the_count() -> None:
+    rng = random.Random(3)
+    table = _table(rng)
+    rows = [replace(random_change(rng, table, number, damage=False), op="put", old_value=b"") for number in range(40)]
+    rows = [replace(row, value=row.value or rows[0].value) for row in rows]
+    distinct = row_changes(TABLE_ID, [row for row in rows if row.value])
+    plan = {TableId(TABLE_ID): TablePlan(Ts(0), tuple(column.id for column in proof_columns(table)))}
+    counted = []
+    for times in (1, 2):
+        ledger = StateLedger(plan, may_repeat=False)
+        for _ in range(times):
+            ledger.take(distinct, _OneVersion(table))
+        counted.append(ledger.close().settled()[TableId(TABLE_ID)])
+    once, twice = counted
+    assert (once.rows, twice.rows, twice.xor) == (len(distinct), 2 * len(distinct), 0)

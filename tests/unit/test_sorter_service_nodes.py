@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from schemas.errors import CorruptDataError
 from schemas.ids import Ts
-from schemas.nodes.changefeed import ChangefeedStatus, ZkPaths
+from schemas.nodes.changefeed import ChangefeedStatus, ZkPaths, decode_changefeed_status, encode_changefeed_status
 from schemas.nodes.sorter_service import (
     ENTRIES_MAX,
     Assigned,
@@ -97,6 +97,18 @@ def test_progress_never_takes_a_checkpoint_back() -> None:
     assert with_progress(ahead, ENTRY) == ahead
     assert with_progress(STATUS, None) == STATUS
     assert with_progress(None, None) is None
+
+
+def test_tables_with_and_without_a_state_proof_are_told_and_of_an_older_service_none() -> None:
+    entry = replace(ENTRY, states_proven=7, states_unproven=2)
+    assert decode_entries(encode_entries([entry])) == [entry]
+    shown = with_progress(STATUS, entry)
+    assert shown is not None and (shown.states_proven, shown.states_unproven) == (7, 2)
+    assert decode_changefeed_status(encode_changefeed_status(shown)) == shown
+    older = json.loads(encode_entries([ENTRY]))
+    for name in ("states_proven", "states_unproven"):
+        del older[0][name]
+    assert decode_entries(json.dumps(older).encode()) == [ENTRY]
 
 
 def test_what_was_said_before_a_user_set_the_checkpoint_does_not_count() -> None:

@@ -108,6 +108,16 @@ _FIGURES: Final[tuple[tuple[str, str, Callable[[StoredFeed], float]], ...]] = (
         "Rows that do not fit their checksum",
         lambda feed: feed.status.corrupt_rows_total if feed.status else 0,
     ),
+    (
+        "tidebus_state_proofs",
+        "Physical tables whose state proof is carried",
+        lambda feed: feed.status.states_proven if feed.status else 0,
+    ),
+    (
+        "tidebus_state_proofs_lacking",
+        "Physical tables that were to have a state proof, and have none (yet)",
+        lambda feed: feed.status.states_unproven if feed.status else 0,
+    ),
     ("tidebus_sorter_batch_rows", "Rows of the last batch", lambda feed: feed.status.batch_rows if feed.status else 0),
     (
         "tidebus_sorter_batch_seconds",

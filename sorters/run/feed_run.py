@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from edges.kafka.access import KafkaAccess
 from edges.kafka.java_properties import spark_options
@@ -35,6 +35,7 @@ from sorters.log.blackhole_topics import BlackholeTopics
 from sorters.log.failures import HistoryLostError, bus_error
 from sorters.log.topic_admin import TopicAdmin
 from sorters.registry.named import registry_of
+from sorters.run.begun_store import BegunStore
 from sorters.run.cut_job import CutJob, RunBy
 from sorters.run.epochs import CutProgress, Epochs
 from sorters.run.feed_states import FeedStates
@@ -58,22 +59,6 @@ several times a second, and in any case each minute; a client of Kafka would wai
 END_S = 2.0
 """How long a run that is told to end waits for the cut under way: a small one takes a tenth of a second, and a large
 one that is given up is written again."""
-
-
-class BegunStore(Protocol):
-    """What the changefeed's sorters have begun last, as :func:`~sorters.core.cut.beginning.encode_begun` writes it."""
-
-    def begun(self) -> bytes | None:
-        """Return it; None: nothing yet."""
-        ...
-
-    def begin(self, epoch: bytes, after_ts: Ts) -> None:
-        """Write it down, and before it that the changefeed's checkpoint is ``after_ts``, if that is not known yet.
-
-        Raises:
-            SorterLockLostError: this is not confirmed to be the changefeed's one sorter; nothing is written then.
-        """
-        ...
 
 
 class TargetNotReachedError(BusError):

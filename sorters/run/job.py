@@ -90,11 +90,11 @@ class LockedBoard:
     lock: FeedLock
 
     def begun(self) -> bytes | None:
-        """See :class:`~sorters.run.feed_run.BegunStore`."""
+        """See :class:`~sorters.run.begun_store.BegunStore`."""
         return self.board.begun()
 
     def begin(self, epoch: bytes, after_ts: Ts) -> None:
-        """See :class:`~sorters.run.feed_run.BegunStore`."""
+        """See :class:`~sorters.run.begun_store.BegunStore`."""
         # The check first: while ZooKeeper does not answer, nothing may wait there to be written later.
         self.lock.check()
         self.board.begin(epoch, after_ts)

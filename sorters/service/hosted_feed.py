@@ -386,7 +386,7 @@ class HostedFeed:
 
 @dataclass(frozen=True, slots=True)
 class _Begun:
-    """A :class:`~sorters.run.feed_run.BegunStore` over the service's entries."""
+    """A :class:`~sorters.run.begun_store.BegunStore` over the service's entries."""
 
     last: bytes | None
     write: Callable[[bytes, Ts], None]

@@ -1,0 +1,21 @@
+"""Where it is noted what a changefeed's sorters have begun."""
+
+from typing import Protocol
+
+from schemas.ids import Ts
+
+
+class BegunStore(Protocol):
+    """What the changefeed's sorters have begun last, as :func:`~sorters.core.cut.beginning.encode_begun` writes it."""
+
+    def begun(self) -> bytes | None:
+        """Return it; None: nothing yet."""
+        ...
+
+    def begin(self, epoch: bytes, after_ts: Ts) -> None:
+        """Write it down, and before it that the changefeed's checkpoint is ``after_ts``, if that is not known yet.
+
+        Raises:
+            SorterLockLostError: this is not confirmed to be the changefeed's one sorter; nothing is written then.
+        """
+        ...

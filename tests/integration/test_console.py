@@ -29,12 +29,14 @@ from compose.capture.process import run_capture
 from compose.stack.local import Addresses
 from consumers.control.cluster.capture_registry import CaptureInfo, list_captures
 from consumers.control.fleets.settings import SorterSettings
+from consumers.control.log.raw_log import frontier_window
 from edges.zookeeper.session import Session
 from producers.region_server.generator import Generator, GeneratorOptions
 from producers.region_server.recording import Replay, read_recording
 from producers.region_server.server import RegionServer
 from schemas.ids import Ts, UpstreamId, physical_ms
 from schemas.nodes.changefeed import ZkPaths
+from schemas.rawlog.topics import raw_topics
 from tests.support.browser import started_browser
 from tests.support.firefox import started_firefox
 from tests.support.raw_log import read_topic
@@ -171,6 +173,9 @@ def bus(stack: Addresses, tmp_path_factory: pytest.TempPathFactory, browser: Bro
             "sink_uri": f"kafka://{stack.kafka}/{name}-all?protocol=canal-json&enable-tidb-extension=true",
         }
         body["replica_config"] = {"force_replicate": True}  # type: ignore[assignment]
+        topics = raw_topics(UpstreamId(name))  # from the first row on, however long all this takes
+        window = reached(lambda: frontier_window(stack.kafka_access, topics), "the first frontier")
+        body["start_ts"] = window.oldest_ts
         reached(lambda: bus.ask("POST", "/api/v2/changefeeds", body)[0] == 200, "a changefeed")
         if PICTURES is not None:
             reached(lambda: bus.lag_s("all") < CAUGHT_UP_S, "the changefeed has caught up")

@@ -36,7 +36,7 @@ from tests.support.secure_bus import made_secrets, region_server_tls, with_param
 from tests.support.upstream_rows import Rows, upstream_at
 
 UPSTREAM = UpstreamId("image")
-OLD_ROWS, BUSY_ROWS_PER_S, SCANNED_ROWS_PER_S = 6_000, 50.0, 100
+OLD_ROWS, BUSY_ROWS_PER_S, SCANNED_ROWS_PER_S = 30_000, 50.0, 500
 CATCH_UP_S = 240.0
 """For a restarted part to be back, or an image to be whole; a loaded two-core machine needs a minute."""
 

@@ -50,6 +50,25 @@ def copies(homes: Iterable[tuple[str, Iterable[int]]], message: EncodedMessage, 
     return make_records(columns)
 
 
+def ddl_topic(event: DdlEvent, feed: CompiledFeed) -> str:
+    """Return the topic of a DDL event: the old name's."""
+    pre = (event.pre_schema, event.pre_table) if event.pre_table else None
+    return feed.dispatcher.ddl_topic(pre=pre, post=(event.schema, event.table))
+
+
+def ddl_position(event: DdlEvent) -> bytes:
+    """Return where a DDL event stands among the records: behind the rows of its commit_ts, by its number in the job."""
+    return Position(event.commit_ts, PositionClass.DDL, event.start_ts, key=event.seq.to_bytes(4, "big")).encode()
+
+
+def event_copies(event: DdlEvent, topic: str, position: bytes, feed: CompiledFeed, encoded_at_ms: int) -> OutputRecords:
+    """Return a DDL event as records of its topic; none if the protocol has no such message."""
+    message = feed.encoder.encode_ddl(event, encoded_at_ms=encoded_at_ms)
+    if message is None:
+        return no_records()
+    return copies([(topic, partitions_of(feed.encoder.ddl_partitions, feed, topic))], message, position)
+
+
 def ddl_topics(store: SchemaStore, after_ts: Ts, upto_ts: Ts, feed: CompiledFeed) -> set[str]:
     """Return the topics of :func:`ddl_records`.
 
@@ -57,7 +76,7 @@ def ddl_topics(store: SchemaStore, after_ts: Ts, upto_ts: Ts, feed: CompiledFeed
         TableBecameIneligibleError, RenameIntoFilterError: see :func:`events_to_send`.
         TableRouteConflictError: a table came under the name of another one.
     """
-    return {_ddl_topic(event, feed) for event in _events(store, after_ts, upto_ts, feed)}
+    return {ddl_topic(event, feed) for event in _events(store, after_ts, upto_ts, feed)}
 
 
 def ddl_records(store: SchemaStore, after_ts: Ts, upto_ts: Ts, feed: CompiledFeed, encoded_at_ms: int) -> OutputRecords:
@@ -70,13 +89,8 @@ def ddl_records(store: SchemaStore, after_ts: Ts, upto_ts: Ts, feed: CompiledFee
     """
     tables = [no_records()]
     for event in _events(store, after_ts, upto_ts, feed):
-        message = feed.encoder.encode_ddl(routed_event(event, feed.routes), encoded_at_ms=encoded_at_ms)
-        if message is not None:
-            topic = _ddl_topic(event, feed)
-            partitions = partitions_of(feed.encoder.ddl_partitions, feed, topic)
-            key = event.seq.to_bytes(4, "big")
-            position = Position(event.commit_ts, PositionClass.DDL, event.start_ts, key=key).encode()
-            tables.append(copies([(topic, partitions)], message, position))
+        sent = routed_event(event, feed.routes)
+        tables.append(event_copies(sent, ddl_topic(event, feed), ddl_position(event), feed, encoded_at_ms))
     return join_records(tables)
 
 
@@ -160,9 +174,3 @@ def _events(store: SchemaStore, after_ts: Ts, upto_ts: Ts, feed: CompiledFeed) -
         check_new_targets(change, store, feed)
         events += events_to_send(change, feed)
     return events
-
-
-def _ddl_topic(event: DdlEvent, feed: CompiledFeed) -> str:
-    """Return the topic of a DDL event: the old name's."""
-    pre = (event.pre_schema, event.pre_table) if event.pre_table else None
-    return feed.dispatcher.ddl_topic(pre=pre, post=(event.schema, event.table))

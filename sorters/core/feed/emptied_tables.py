@@ -13,14 +13,13 @@ from schemas.ddl.schema_change import StoredTable
 from schemas.ddl.schema_store import SchemaStore
 from schemas.ids import TableId
 from schemas.rawlog.images import is_opening
-from schemas.sink.position import Position, PositionClass
 from sorters.core.cut.cut import Cut
-from sorters.core.feed.companions import copies, partitions_of
+from sorters.core.feed.companions import ddl_position, ddl_topic, event_copies
 from sorters.core.feed.ddl_route import routed_event
 from sorters.core.feed.feed import CompiledFeed
 from sorters.core.feed.scope import table_at
 from sorters.core.records.order import OutputRecords, join_records, no_records
-from sorters.core.sql.ddl_event import DdlEvent
+from sorters.core.sql.ddl_event import DdlEvent, event_of_no_job
 from sorters.core.sql.tokens import quote_name
 
 
@@ -43,14 +42,8 @@ def emptied_records(cut: Cut, store: SchemaStore, feed: CompiledFeed, encoded_at
     """
     records = [no_records()]
     for event in _events(cut, store, feed):
-        message = feed.encoder.encode_ddl(routed_event(event, feed.routes), encoded_at_ms=encoded_at_ms)
-        if message is None:
-            continue
-        topic = feed.dispatcher.ddl_topic(pre=None, post=(event.schema, event.table))
-        partitions = partitions_of(feed.encoder.ddl_partitions, feed, topic)
-        key = event.seq.to_bytes(4, "big")
-        position = Position(event.commit_ts, PositionClass.DDL, event.start_ts, key=key).encode()
-        records.append(copies([(topic, partitions)], message, position))
+        sent = routed_event(event, feed.routes)
+        records.append(event_copies(sent, ddl_topic(event, feed), ddl_position(event), feed, encoded_at_ms))
     return join_records(records)
 
 
@@ -63,25 +56,13 @@ def _events(cut: Cut, store: SchemaStore, feed: CompiledFeed) -> Iterator[DdlEve
 
 def _event(cut: Cut, number: int, stored: StoredTable) -> DdlEvent:
     query = f"TRUNCATE TABLE {quote_name(stored.schema)}.{quote_name(stored.table)}"
-    return DdlEvent(
-        job_id=0,
-        commit_ts=cut.upto_ts,
+    return event_of_no_job(
+        DdlType.TRUNCATE_TABLE,
+        cut.upto_ts,
+        stored.schema,
+        query,
         start_ts=cut.upto_ts,
         seq=number,
-        type=DdlType.TRUNCATE_TABLE,
-        schema=stored.schema,
-        table=stored.table,
-        table_id=stored.table_id,
-        pre_schema="",
-        pre_table="",
-        original_query=query,
-        restored_query=query,
-        restored=True,
-        charset="",
-        collation="",
-        sql_mode=0,
-        bdr_role="",
-        post=stored,
         pre=stored,
-        referred=(),
+        post=stored,
     )

@@ -9,14 +9,14 @@ from collections.abc import Iterator
 from schemas.ddl.job import DdlType
 from schemas.ddl.schema_change import StoredTable
 from schemas.ddl.schema_store import SchemaStore
-from schemas.ids import TableId, Ts
+from schemas.ids import Ts
 from schemas.sink.position import Position, PositionClass
 from sorters.core.encode.sql.create_table import create_schema, create_table
-from sorters.core.feed.companions import SCHEMAS_AT_ONCE, copies, partitions_of
+from sorters.core.feed.companions import SCHEMAS_AT_ONCE, ddl_topic, event_copies
 from sorters.core.feed.feed import CompiledFeed
 from sorters.core.feed.scope import tables_at
 from sorters.core.records.order import OutputRecords, join_records, no_records
-from sorters.core.sql.ddl_event import DdlEvent
+from sorters.core.sql.ddl_event import DdlEvent, event_of_no_job
 
 _SCHEMA, _TABLE = 0, 1
 """What a position's key begins with: schemas come before tables."""
@@ -40,12 +40,8 @@ def initial_schemas(
     schemas = sorted({table.schema for table in tables})
     waiting = [no_records()]
     for number, (key, event) in enumerate(_statements(ts, schemas, tables), 1):
-        message = feed.encoder.encode_ddl(event, encoded_at_ms=encoded_at_ms)
-        if message is not None:
-            topic = feed.dispatcher.ddl_topic(pre=None, post=(event.schema, event.table))
-            position = Position(ts, PositionClass.BOOTSTRAP, key=key).encode()
-            partitions = partitions_of(feed.encoder.ddl_partitions, feed, topic)
-            waiting.append(copies([(topic, partitions)], message, position))
+        position = Position(ts, PositionClass.BOOTSTRAP, key=key).encode()
+        waiting.append(event_copies(event, ddl_topic(event, feed), position, feed, encoded_at_ms))
         if number % tables_max == 0:
             yield join_records(waiting)
             waiting = [no_records()]
@@ -53,39 +49,15 @@ def initial_schemas(
 
 
 def _statements(ts: Ts, schemas: list[str], tables: list[StoredTable]) -> Iterator[Statement]:
+    start_ts = Ts(0)
     for number, schema in enumerate(schemas):
-        yield _key(_SCHEMA, number), _event(ts, DdlType.CREATE_SCHEMA, schema, create_schema(schema))
+        query = create_schema(schema)
+        yield _key(_SCHEMA, number), event_of_no_job(DdlType.CREATE_SCHEMA, ts, schema, query, start_ts=start_ts)
     for table in tables:
-        yield (
-            _key(_TABLE, table.table_id),
-            _event(ts, DdlType.CREATE_TABLE, table.schema, create_table(table), table),
-        )
+        query = create_table(table)
+        event = event_of_no_job(DdlType.CREATE_TABLE, ts, table.schema, query, start_ts=start_ts, post=table)
+        yield _key(_TABLE, table.table_id), event
 
 
 def _key(kind: int, number: int) -> bytes:
     return kind.to_bytes(1, "big") + number.to_bytes(8, "big")
-
-
-def _event(ts: Ts, ddl_type: DdlType, schema: str, query: str, table: StoredTable | None = None) -> DdlEvent:
-    return DdlEvent(
-        job_id=0,
-        commit_ts=ts,
-        start_ts=Ts(0),
-        seq=0,
-        type=ddl_type,
-        schema=schema,
-        table="" if table is None else table.table,
-        table_id=TableId(0) if table is None else table.table_id,
-        pre_schema="",
-        pre_table="",
-        original_query=query,
-        restored_query=query,
-        restored=True,
-        charset="",
-        collation="",
-        sql_mode=0,
-        bdr_role="",
-        post=table,
-        pre=None,
-        referred=(),
-    )

@@ -90,6 +90,42 @@ def ddl_events(change: SchemaChange) -> tuple[DdlEvent, ...]:
     return (_table_event(job, 0, job.type, change.tables[0], _query(job, change.tables[0])),)
 
 
+def event_of_no_job(
+    ddl_type: DdlType,
+    ts: Ts,
+    schema: str,
+    query: str,
+    *,
+    start_ts: Ts,
+    seq: int = 0,
+    pre: StoredTable | None = None,
+    post: StoredTable | None = None,
+) -> DdlEvent:
+    """Return a statement of our own making, which renames nothing, as an event of ``ts``."""
+    return DdlEvent(
+        job_id=0,
+        commit_ts=ts,
+        start_ts=start_ts,
+        seq=seq,
+        type=ddl_type,
+        schema=schema,
+        table=post.table if post else "",
+        table_id=post.table_id if post else TableId(0),
+        pre_schema="",
+        pre_table="",
+        original_query=query,
+        restored_query=query,
+        restored=True,
+        charset="",
+        collation="",
+        sql_mode=0,
+        bdr_role="",
+        post=post,
+        pre=pre,
+        referred=(),
+    )
+
+
 def eligibility(change: SchemaChange) -> Eligibility:
     """Tell whether the job of tables without a usable key is sent; a multi-table rename always is, as in TiCDC."""
     if change.job.type in _SCHEMA_TYPES or change.job.type is DdlType.RENAME_TABLES:

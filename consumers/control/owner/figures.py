@@ -1,8 +1,8 @@
 """What only the owner's metrics say: of changefeeds, of the frontier, and of which capture has which tables."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, UntypedMetricFamily
 
@@ -75,56 +75,45 @@ def lag_s(ts: Ts, at_s: float) -> float:
     return max(0.0, round(at_s - physical_ms(ts) / 1000, 3))
 
 
+_Family = TypeVar("_Family", GaugeMetricFamily, UntypedMetricFamily)
 _FEED: Final = ("namespace", "changefeed")
 _NOTHING: Final = ChangefeedStatus(state="normal", checkpoint_ts=Ts(0), resolved_ts=Ts(0))
-_FIGURES: Final[tuple[tuple[str, str, Callable[[StoredFeed], float]], ...]] = (
+_FIGURES: Final[tuple[tuple[str, str, Callable[[ChangefeedStatus], float]], ...]] = (
     (
         "ticdc_sink_table_sink_total_rows_count",
         "Rows written since the sorter's process began",
-        lambda feed: feed.status.rows_total if feed.status else 0,
+        lambda status: status.rows_total,
     ),
     (
         "ticdc_sink_dml_event_count",
         "Rows written since the sorter's process began, by its newer name",
-        lambda feed: feed.status.rows_total if feed.status else 0,
+        lambda status: status.rows_total,
     ),
     (
         "ticdc_sink_batch_row_count_sum",
         "The same, of which TiCDC has a histogram",
-        lambda feed: feed.status.rows_total if feed.status else 0,
-    ),
-    (
-        "ticdc_mounter_total_rows_count",
-        "Rows that were mounted and written since the sorter's process began",
-        lambda feed: (feed.sorter_status or feed.status or _NOTHING).rows_total,
+        lambda status: status.rows_total,
     ),
     (
         "ticdc_processor_exit_with_error_count",
         "Sorters that ended without a word since the changefeed was resumed",
-        lambda feed: feed.status.sorter_deaths if feed.status else 0,
+        lambda status: status.sorter_deaths,
     ),
-    (
-        "tidebus_sorter_corrupt_rows",
-        "Rows that do not fit their checksum",
-        lambda feed: feed.status.corrupt_rows_total if feed.status else 0,
-    ),
+    ("tidebus_sorter_corrupt_rows", "Rows that do not fit their checksum", lambda status: status.corrupt_rows_total),
     (
         "tidebus_state_proofs",
         "Physical tables whose state proof is carried",
-        lambda feed: feed.status.states_proven if feed.status else 0,
+        lambda status: status.states_proven,
     ),
     (
         "tidebus_state_proofs_lacking",
         "Physical tables that were to have a state proof, and have none (yet)",
-        lambda feed: feed.status.states_unproven if feed.status else 0,
+        lambda status: status.states_unproven,
     ),
-    ("tidebus_sorter_batch_rows", "Rows of the last batch", lambda feed: feed.status.batch_rows if feed.status else 0),
-    (
-        "tidebus_sorter_batch_seconds",
-        "Seconds that the last batch took",
-        lambda feed: feed.status.batch_s if feed.status else 0.0,
-    ),
+    ("tidebus_sorter_batch_rows", "Rows of the last batch", lambda status: status.batch_rows),
+    ("tidebus_sorter_batch_seconds", "Seconds that the last batch took", lambda status: status.batch_s),
 )
+"""Of the changefeed's status, whoever wrote it; 0 where there is none yet."""
 
 
 def _feed_lags(feeds: Sequence[StoredFeed], at_s: float) -> Iterator[Metric]:
@@ -141,7 +130,7 @@ def _feed_lags(feeds: Sequence[StoredFeed], at_s: float) -> Iterator[Metric]:
         ]
         families += [family for pair in shown[what] for family in pair]
     for feed in feeds:
-        key = (feed.info.namespace, feed.info.changefeed_id)
+        key = _key(feed)
         status.add_metric(key, STATES.get(feed.state, -1))
         for what, value in (("checkpoint_ts", feed.checkpoint_ts), ("resolved_ts", feed.resolved_ts)):
             for ts, lag in shown[what]:
@@ -153,22 +142,23 @@ def _feed_lags(feeds: Sequence[StoredFeed], at_s: float) -> Iterator[Metric]:
 
 def _feed_figures(feeds: Sequence[StoredFeed]) -> Iterator[Metric]:
     for name, text, value in _FIGURES:
-        family = UntypedMetricFamily(name, text, labels=_FEED)
-        for feed in feeds:
-            family.add_metric((feed.info.namespace, feed.info.changefeed_id), value(feed))
-        yield family
+        samples = ((_key(feed), value(feed.status or _NOTHING)) for feed in feeds)
+        yield _filled(UntypedMetricFamily(name, text, labels=_FEED), samples)
+    mounted = UntypedMetricFamily(
+        "ticdc_mounter_total_rows_count",
+        "Rows that were mounted and written since the sorter's process began",
+        labels=_FEED,
+    )
+    yield _filled(mounted, ((_key(feed), _of_sorter(feed).rows_total) for feed in feeds))
     yield _rows_by_path(feeds)
     yield _flow_windows(feeds)
-    states = GaugeMetricFamily("ticdc_coordinator_changefeed_state", "Changefeeds by state", labels=("state",))
     working = sum(feed.state in MOVING for feed in feeds)
-    for state, count in (("Working", working), ("Stopped", len(feeds) - working), ("Total", len(feeds))):
-        states.add_metric((state,), count)
-    yield states
+    counts = (("Working", working), ("Stopped", len(feeds) - working), ("Total", len(feeds)))
+    states = GaugeMetricFamily("ticdc_coordinator_changefeed_state", "Changefeeds by state", labels=("state",))
+    yield _filled(states, (((state,), count) for state, count in counts))
     errors = GaugeMetricFamily("tidebus_changefeed_error", "1 while it has this error", labels=(*_FEED, "code"))
-    for feed in feeds:
-        if feed.status and feed.status.error:
-            errors.add_metric((feed.info.namespace, feed.info.changefeed_id, feed.status.error.code), 1)
-    yield errors
+    failing = ((feed, feed.status.error) for feed in feeds if feed.status and feed.status.error)
+    yield _filled(errors, (((*_key(feed), error.code), 1) for feed, error in failing))
 
 
 def _slow_tables(published: Ts, feeds: Sequence[StoredFeed], at_s: float) -> Iterator[Metric]:
@@ -187,12 +177,12 @@ def _slow_tables(published: Ts, feeds: Sequence[StoredFeed], at_s: float) -> Ite
         "ticdc_sorter_output_event_count", "Rows written by the sorter", labels=(*_FEED, "type")
     )
     for feed in feeds:
-        key = (feed.info.namespace, feed.info.changefeed_id)
+        key = _key(feed)
         families["checkpoint_ts"].add_metric(key, physical_ms(feed.checkpoint_ts))
         families["resolved_ts"].add_metric(key, physical_ms(feed.resolved_ts))
         families["puller_resolved_ts"].add_metric(key, physical_ms(published))
         families["puller_resolved_ts_lag"].add_metric(key, lag_s(published, at_s))
-        output.add_metric((*key, "kv"), (feed.sorter_status or feed.status or _NOTHING).rows_total)
+        output.add_metric((*key, "kv"), _of_sorter(feed).rows_total)
     yield from (*families.values(), output)
 
 
@@ -206,7 +196,7 @@ def _rows_by_path(feeds: Sequence[StoredFeed]) -> Metric:
     for feed in feeds:
         status = feed.sorter_status or feed.status
         if status is not None:
-            key = (feed.info.namespace, feed.info.changefeed_id)
+            key = _key(feed)
             rows.add_metric((*key, "spark"), status.spark_rows_total)
             rows.add_metric((*key, "driver"), max(0, status.rows_total - status.spark_rows_total))
     return rows
@@ -220,7 +210,7 @@ def _flow_windows(feeds: Sequence[StoredFeed]) -> Metric:
         labels=(*_FEED, "stage", "outcome"),
     )
     for feed in feeds:
-        key, status = (feed.info.namespace, feed.info.changefeed_id), feed.status
+        key, status = _key(feed), feed.status
         sorter = feed.sorter_status or status
         if status is None or sorter is None:
             continue
@@ -259,42 +249,57 @@ _IMAGES: Final[tuple[tuple[str, str, Callable[[FeedProgress], float]], ...]] = (
 def _images(feeds: Sequence[FeedProgress]) -> Iterator[Metric]:
     for name, text, value in _IMAGES:
         family = GaugeMetricFamily(f"tidebus_image_{name}", text, labels=_FEED)
-        for feed in feeds:
-            family.add_metric((feed.namespace, feed.id), value(feed))
-        yield family
+        yield _filled(family, (((feed.namespace, feed.id), value(feed)) for feed in feeds))
     shares = GaugeMetricFamily(
         "tidebus_image_table_done_ratio", "Of the regions of a table that is begun", labels=(*_FEED, "table")
     )
-    for feed in feeds:
-        for table in feed.tables:
-            if table.done_share is not None:
-                shares.add_metric((feed.namespace, feed.id, table.name), table.done_share)
-    yield shares
+    begun = ((feed, table) for feed in feeds for table in feed.tables)
+    yield _filled(
+        shares,
+        (
+            ((feed.namespace, feed.id, table.name), table.done_share)
+            for feed, table in begun
+            if table.done_share is not None
+        ),
+    )
 
 
 def _scheduler(upstream: UpstreamId, figures: SchedulerFigures) -> Iterator[Metric]:
-    label = ("upstream",)
-    yield _gauge("ticdc_scheduler_table", "Tables pulled by all captures", figures.tables, label, (upstream,))
-    yield _gauge("ticdc_scheduler_task_running", "Tasks under way", figures.running, label, (upstream,))
-    spans = GaugeMetricFamily("ticdc_scheduler_capture_table", "Spans of a capture", labels=(*label, "capture"))
-    for capture, count in sorted(figures.capture_spans.items()):
-        spans.add_metric((upstream, capture), count)
-    yield spans
+    label, key = ("upstream",), (upstream,)
+    yield _gauge("ticdc_scheduler_table", "Tables pulled by all captures", figures.tables, label, key)
+    yield _gauge("ticdc_scheduler_task_running", "Tasks under way", figures.running, label, key)
     total = sum(figures.capture_spans.values())
-    yield _gauge("ticdc_scheduler_span_count", "Spans pulled by all captures", total, label, (upstream,))
+    yield _gauge("ticdc_scheduler_span_count", "Spans pulled by all captures", total, label, key)
+    spans = GaugeMetricFamily("ticdc_scheduler_capture_table", "Spans of a capture", labels=(*label, "capture"))
+    yield _counted(spans, upstream, figures.capture_spans)
     states = GaugeMetricFamily("ticdc_scheduler_table_replication_state", "Spans by state", labels=(*label, "state"))
-    for state, count in sorted(figures.states.items()):
-        states.add_metric((upstream, state), count)
-    yield states
+    yield _counted(states, upstream, figures.states)
     tasks = UntypedMetricFamily("ticdc_scheduler_task", "Tasks begun in this reign", labels=(*label, "task"))
-    for kind, count in sorted(figures.tasks.items()):
-        tasks.add_metric((upstream, kind), count)
-    yield tasks
+    yield _counted(tasks, upstream, figures.tasks)
+
+
+def _key(feed: StoredFeed) -> tuple[str, str]:
+    """The values of ``_FEED``."""
+    return (feed.info.namespace, feed.info.changefeed_id)
+
+
+def _of_sorter(feed: StoredFeed) -> ChangefeedStatus:
+    """What its sorter says, also where processors write what it made."""
+    return feed.sorter_status or feed.status or _NOTHING
+
+
+def _counted(family: _Family, upstream: UpstreamId, counts: Mapping[CaptureId, int] | Mapping[str, int]) -> _Family:
+    return _filled(family, (((upstream, what), count) for what, count in sorted(counts.items())))
+
+
+def _filled(family: _Family, samples: Iterable[tuple[Sequence[str], float]]) -> _Family:
+    """Return a family with its samples: the values of its labels, and the figure."""
+    for key, value in samples:
+        family.add_metric(key, value)
+    return family
 
 
 def _gauge(
     name: str, text: str, value: float, labels: Sequence[str] = (), key: Sequence[str] = ()
 ) -> GaugeMetricFamily:
-    family = GaugeMetricFamily(name, text, labels=labels)
-    family.add_metric(key, value)
-    return family
+    return _filled(GaugeMetricFamily(name, text, labels=labels), [(key, value)])

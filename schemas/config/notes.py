@@ -1,6 +1,7 @@
 """What to tell a user about settings that are accepted and mean nothing here, or less than they say."""
 
 import re
+from collections.abc import Iterator
 
 from schemas.config.not_yet import other_sinks, walk_settings
 from schemas.config.parse.origin import dotted
@@ -80,72 +81,102 @@ def _kind(config: ChangefeedConfig) -> str:
 
 def notes_for(config: ChangefeedConfig) -> tuple[str, ...]:
     """Return one line per such setting."""
-    notes = []
+    parts = (_of_settings, _of_redo, _of_sink, _of_dispatchers, _of_protocol, _of_raw_changes, _of_kafka)
+    return tuple(note for part in parts for note in part(config))
+
+
+def _of_settings(config: ChangefeedConfig) -> Iterator[str]:
+    """Of those that are not as they are by default: by their names alone."""
     for path, value, default in walk_settings(config):
         key_path = re.sub(r"\[\d+\]", "[]", dotted(path))
         if value == default:
             continue
         why = next((why for key, why in NO_EFFECT.items() if key_path == key or key_path.startswith(f"{key}.")), None)
         if why:
-            notes.append(f"{dotted(path)} has no effect: {why}")
+            yield f"{dotted(path)} has no effect: {why}"
         other = other_sinks(key_path)
         if other is not None and other != _kind(config):
-            notes.append(f"{dotted(path)} has no effect: it is for {other}")
+            yield f"{dotted(path)} has no effect: it is for {other}"
         if key_path in ONLY_FOR and config.protocol not in ONLY_FOR[key_path]:
-            notes.append(f"{dotted(path)} has no effect: protocol {config.protocol} does not read it")
+            yield f"{dotted(path)} has no effect: protocol {config.protocol} does not read it"
+
+
+def _of_redo(config: ChangefeedConfig) -> Iterator[str]:
+    """Of ``[consistent]``."""
     if config.consistent.level == "eventual":
-        notes.append(
+        yield (
             "consistent: the raw log in Kafka is the redo log of every changefeed, for as long as Kafka keeps it; "
             "nothing is written to consistent.storage, and `tidebus recover` stands in for `cdc redo apply`"
         )
     elif config.consistent != ConsistentConfig():
-        notes.append("consistent has no effect: its level is none")
+        yield "consistent has no effect: its level is none"
+
+
+def _of_sink(config: ChangefeedConfig) -> Iterator[str]:
+    """Of what depends on the kind of the sink, and of its URI."""
     if config.uri.server is not None and config.sink.column_selectors:
-        notes.append(
-            "sink.column-selectors has no effect: it is for Kafka and storage sinks, a database has whole rows"
-        )
+        yield "sink.column-selectors has no effect: it is for Kafka and storage sinks, a database has whole rows"
     if _kind(config) != "Kafka sinks":
-        notes += [
+        yield from (
             f"filter.event-filters[{index}].ignore-update-only-columns has no effect: it is for Kafka sinks"
             for index, rule in enumerate(config.filter.event_filters)
             if rule.ignore_update_only_columns
-        ]
+        )
     if config.codec.output_row_key and config.protocol == "canal-json" and not config.codec.enable_tidb_extension:
-        notes.append(
+        yield (
             "sink.kafka-config.codec-config.output-row-key has no effect: the key stands in the TiDB extension, and "
             "enable-tidb-extension is off"
         )
     expires = config.uri.storage is not None and config.sink.cloud_storage.file_expiration_days > 0
     if expires and config.sink.date_separator != "day":
-        notes.append("sink.cloud-storage-config.file-expiration-days has no effect: date-separator is not `day`")
+        yield "sink.cloud-storage-config.file-expiration-days has no effect: date-separator is not `day`"
     if config.uri.unread:
         shown = ", ".join(config.uri.unread)
-        notes.append(f"sink URI: nobody reads {shown}; TiCDC passes over unknown parameters, and so do we")
-    notes += [f"sink URI: `{name}` has no effect: {why}" for name, why in config.uri.idle]
+        yield f"sink URI: nobody reads {shown}; TiCDC passes over unknown parameters, and so do we"
+    yield from (f"sink URI: `{name}` has no effect: {why}" for name, why in config.uri.idle)
+
+
+def _of_dispatchers(config: ChangefeedConfig) -> Iterator[str]:
+    """Of partition rules: unknown words, old names, and what does not keep the order."""
     for index, rule in enumerate(config.sink.dispatchers):
         word = (rule.partition or rule.dispatcher or "default").lower()
         where = f"sink.dispatchers[{index}]"
         if word not in PARTITION_RULES:
-            notes.append(f"{where}.partition `{word}` is unknown and taken as `default`, as TiCDC does")
+            yield f"{where}.partition `{word}` is unknown and taken as `default`, as TiCDC does"
         if rule.index and word not in ("index-value", "rowid"):
-            notes.append(f"{where}.index has no effect: it goes with partition `index-value`, and this is `{word}`")
+            yield f"{where}.index has no effect: it goes with partition `index-value`, and this is `{word}`"
         if word == "rowid":
-            notes.append(f"{where}.partition `rowid` is the old name of `index-value`")
+            yield f"{where}.partition `rowid` is the old name of `index-value`"
         if word == "ts":
-            notes.append(f"{where}.partition `ts` does not keep the changes of one row in order")
+            yield f"{where}.partition `ts` does not keep the changes of one row in order"
         if rule.dispatcher is not None:
-            notes.append(f"{where}.dispatcher is the old name of `partition`")
+            yield f"{where}.dispatcher is the old name of `partition`"
+
+
+def _of_protocol(config: ChangefeedConfig) -> Iterator[str]:
+    """Of settings that mean less in a protocol than their names say."""
     if config.codec.avro_enable_watermark and config.protocol == "avro":
-        notes.append(
+        yield (
             "sink.kafka-config.codec-config.avro-enable-watermark is TiCDC's test mode: its DDL and watermark messages "
             "are no Avro, and Confluent's clients fail on them"
         )
+    if config.protocol == "simple" and config.sink.send_bootstrap_interval_s and config.sink.send_bootstrap_messages:
+        yield (
+            "sink.send-bootstrap-in-msg-count only turns bootstraps off at 0: they are sent for all tables at "
+            "the start, after each DDL, and every sink.send-bootstrap-interval-in-sec"
+        )
+    elif config.protocol == "simple":
+        yield "no bootstraps are sent: consumers know only tables whose DDL events they have read"
+
+
+def _of_raw_changes(config: ChangefeedConfig) -> Iterator[str]:
+    """Of changed keys that are sent as updates, where a message lacks the old key."""
     if config.kafka.output_raw_change_event and config.protocol == "avro":
-        notes.append(
+        yield (
             "sink.kafka-config.output-raw-change-event with avro: a changed key is sent without a delete of the old one"
         )
     if config.kafka.output_raw_change_event and config.protocol in _OPEN and not config.sink.open.output_old_value:
-        notes.append(
+        yield (
             "sink.kafka-config.output-raw-change-event with sink.open.output-old-value = false: a changed key is sent "
             "without the old one"
         )
@@ -154,27 +185,23 @@ def notes_for(config: ChangefeedConfig) -> tuple[str, ...]:
         and config.protocol in ("debezium", "debezium-avro")
         and not config.sink.debezium.output_old_value
     ):
-        notes.append(
+        yield (
             "sink.kafka-config.output-raw-change-event with sink.debezium.output-old-value = false: a changed key is "
             "sent without the old one"
         )
-    if config.protocol == "simple" and config.sink.send_bootstrap_interval_s and config.sink.send_bootstrap_messages:
-        notes.append(
-            "sink.send-bootstrap-in-msg-count only turns bootstraps off at 0: they are sent for all tables at "
-            "the start, after each DDL, and every sink.send-bootstrap-interval-in-sec"
-        )
-    elif config.protocol == "simple":
-        notes.append("no bootstraps are sent: consumers know only tables whose DDL events they have read")
+
+
+def _of_kafka(config: ChangefeedConfig) -> Iterator[str]:
+    """Of Kafka's own section."""
     large = config.kafka.large_message_handle
     if large.large_message_handle_option != "claim-check" and (
         large.claim_check_storage_uri is not None or large.claim_check_raw_value
     ):
-        notes.append(
+        yield (
             "sink.kafka-config.large-message-handle.claim-check-* has no effect: large-message-handle-option is "
             f"`{large.large_message_handle_option}`"
         )
     if config.kafka.insecure_skip_verify:
-        notes.append(
+        yield (
             "sink.kafka-config.insecure-skip-verify: the sorter's Java client skips the host name, not the certificate"
         )
-    return tuple(notes)

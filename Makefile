@@ -72,7 +72,7 @@ nightly: setup  ## what takes too long for `make test`: SCHEDULES=10000 of each 
 	NIGHTLY_EXAMPLES=1 $(BIN)/pytest -q -n 2 --timeout 7200 tests/property/test_columnar_twins.py tests/property/test_other_readers.py
 	NIGHTLY_DATABASE=1 NIGHTLY_RUN=1 $(BIN)/pytest -q $(UNRAISABLE) tests/e2e/test_database.py tests/e2e/test_run_command.py
 	NIGHTLY_ISOLATION=1 $(BIN)/pytest -q $(UNRAISABLE) --timeout 1200 tests/integration/test_sorter_isolation.py
-	NIGHTLY_CONSOLE=1 $(BIN)/pytest -q $(UNRAISABLE) --timeout 1200 tests/integration/test_console.py
+	NIGHTLY_CONSOLE=1 $(BIN)/pytest -q $(UNRAISABLE) --timeout 1200 tests/integration/test_console.py tests/integration/test_console_verbs.py
 	NIGHTLY_CLUSTER=1 NIGHTLY_UPGRADE=1 $(BIN)/pytest -q $(UNRAISABLE) --timeout 1800 \
 	  tests/integration/test_service_executors.py tests/integration/test_spark_attempts.py tests/e2e/test_rolling_upgrade.py
 	NIGHTLY_SOURCE=1 $(BIN)/pytest -q $(UNRAISABLE) --timeout 1800 \

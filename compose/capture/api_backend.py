@@ -33,8 +33,9 @@ from consumers.control.api.backend import Scheduling, UpstreamView
 from consumers.control.api.bodies import FeedRequest, StoredFeed
 from consumers.control.api.errors import NotReadyError
 from consumers.control.api.metrics import MetricsSnapshot, Pull
+from consumers.control.changefeeds.asked_images import AskedImages
 from consumers.control.changefeeds.feed_nodes import APPLIED, INFO, PROLOGUE, STATUS, FeedNodes
-from consumers.control.changefeeds.image_requests import check_mode, request_images
+from consumers.control.changefeeds.image_requests import check_mode, pause_images, request_images, resume_images
 from consumers.control.changefeeds.pins import pin_changefeed
 from consumers.control.changefeeds.processor_nodes import Share, decode_shares
 from consumers.control.changefeeds.service_nodes import ServiceNodes, StoredServices
@@ -53,6 +54,7 @@ from producers.tls import Channels, TlsSettings
 from schemas.config.changefeed import load_changefeed
 from schemas.config.parse.references import with_secrets
 from schemas.config.settings import ChangefeedConfig
+from schemas.ddl.schema_change import StoredTable
 from schemas.errors import BusError, ConfigError
 from schemas.ids import CaptureId, RegionId, TableId, Ts, UpstreamId
 from schemas.json_text import read_json
@@ -194,15 +196,30 @@ class ApiBackend:
     ) -> Sequence[TableId]:
         feed = self.feed(changefeed_id, namespace)
         check_mode(mode, feed.info.sink_uri)
+        stored = self._named(feed, tables)
+        if mode is ImageMode.RESYNC:
+            check_resync(feed.info, stored)
+        ids = _physical_ids(stored)
+        request_images(self._session, self._paths, (namespace, changefeed_id), mode, ids)
+        return ids
+
+    def pause_images(self, changefeed_id: str, namespace: str, tables: Sequence[str]) -> AskedImages:
+        ids = _physical_ids(self._named(self.feed(changefeed_id, namespace), tables))
+        return pause_images(self._session, self._paths, (namespace, changefeed_id), ids)
+
+    def resume_images(self, changefeed_id: str, namespace: str, tables: Sequence[str]) -> AskedImages:
+        ids = _physical_ids(self._named(self.feed(changefeed_id, namespace), tables))
+        return resume_images(self._session, self._paths, (namespace, changefeed_id), ids)
+
+    def _named(self, feed: StoredFeed, tables: Sequence[str]) -> list[StoredTable]:
+        """Return tables of a changefeed by their names."""
+        if not tables:
+            return []
         stored = {f"{table.schema}.{table.table}": table for table in self._tables.stored(feed)}
         for name in tables:
             if name not in stored:
-                raise ApiError("the changefeed has no such table", changefeed=changefeed_id, table=name[:200])
-        if mode is ImageMode.RESYNC:
-            check_resync(feed.info, [stored[name] for name in tables])
-        ids = sorted({table for name in tables for table in stored[name].physical_ids})
-        request_images(self._session, self._paths, (namespace, changefeed_id), mode, ids)
-        return ids
+                raise ApiError("the changefeed has no such table", changefeed=feed.info.changefeed_id, table=name[:200])
+        return [stored[name] for name in tables]
 
     def proofs(self, feed: StoredFeed, records_max: int) -> Sequence[Mapping[str, Any]]:
         return newest_proofs(self._addresses.kafka, feed.info, records_max)
@@ -352,6 +369,10 @@ class ApiBackend:
             if self._pd is None:
                 self._pd = PdClient(self._addresses.pd, channels=Channels(self._addresses.tls))
             return self._pd
+
+
+def _physical_ids(tables: Sequence[StoredTable]) -> list[TableId]:
+    return sorted({table for stored in tables for table in stored.physical_ids})
 
 
 def _bare(address: str) -> str:

@@ -1,5 +1,6 @@
 """``tidebus table …``: rows that tables have already, for a changefeed that runs. `cdc cli` has nothing like it."""
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,12 +14,16 @@ if TYPE_CHECKING:
 
 @click.group()
 def table() -> None:
-    """Write rows that tables have already, while changes go on: backfill, resync."""
+    """Write rows that tables have already, while changes go on: backfill, resync; pause, resume."""
 
 
-def _of_tables(command: Any) -> Any:
+def _of_tables(command: Any, *, is_needed: bool = True) -> Any:
     tables = click.option(
-        "-t", "--table", "tables", required=True, multiple=True, metavar="SCHEMA.TABLE", help="May be given repeatedly."
+        *("-t", "--table", "tables"),
+        required=is_needed,
+        multiple=True,
+        metavar="SCHEMA.TABLE",
+        help="May be given repeatedly." if is_needed else "May be given repeatedly; none: all of the changefeed.",
     )
     changefeed = click.option("-c", "--changefeed", "changefeed_id", required=True, metavar="ID")
     return server_options(changefeed(namespace_option(tables(command))))
@@ -38,6 +43,20 @@ def resync(api: "ApiCalls", changefeed_id: str, namespace: str, tables: tuple[st
     _ask(api, "resync", changefeed_id, namespace, tables)
 
 
-def _ask(api: "ApiCalls", mode: str, changefeed_id: str, namespace: str, tables: tuple[str, ...]) -> None:
-    path = f"{OURS}/changefeeds/{changefeed_id}/tables/{mode}"
+@table.command()
+@partial(_of_tables, is_needed=False)
+def pause(api: "ApiCalls", changefeed_id: str, namespace: str, tables: tuple[str, ...]) -> None:
+    """Begin no more chunks of tables' images; changes, and what has landed, go out. Other changefeeds go on."""
+    _ask(api, "pause", changefeed_id, namespace, tables)
+
+
+@table.command()
+@partial(_of_tables, is_needed=False)
+def resume(api: "ApiCalls", changefeed_id: str, namespace: str, tables: tuple[str, ...]) -> None:
+    """Go on with images of tables where they were."""
+    _ask(api, "resume", changefeed_id, namespace, tables)
+
+
+def _ask(api: "ApiCalls", verb: str, changefeed_id: str, namespace: str, tables: tuple[str, ...]) -> None:
+    path = f"{OURS}/changefeeds/{changefeed_id}/tables/{verb}"
     echo_json(api.call("POST", path, {"tables": list(tables)}, namespace=namespace))

@@ -140,8 +140,10 @@ def _line(text: Text, width: int) -> Text:
 
 def _image(feed: Mapping[str, Any]) -> Text:
     eta = "" if feed["eta_s"] is None else f", {_seconds(feed['eta_s'])} to go"
-    text = f"  images of {feed['id']}, {feed['state']}: {feed['rows']:,} rows, {feed['tables_left']:,} tables left{eta}"
-    return Text(text, style="cyan")
+    paused = f", {feed['tables_paused']:,} of them paused" if feed.get("tables_paused") else ""
+    reason = f"; {feed['reason']}" if feed.get("reason") else ""
+    text = f"  images of {feed['id']}, {feed['state']}: {feed['rows']:,} rows, {feed['tables_left']:,} tables left"
+    return Text(f"{text}{paused}{eta}{reason}", style="cyan")
 
 
 def _sorter(sorter: Mapping[str, Any] | None) -> str:

@@ -57,7 +57,11 @@ def test_image_schedules_are_worth_the_name() -> None:
         shared += any(len(barrier.feeds) > 1 for state in states for barrier in state.barriers)
         cancelled += any(state.cancelled for state in states)
     assert min(joined, held, shared, cancelled) > 4, (joined, held, shared, cancelled)
-    few = [kind for kind in ("crash", "elect", "freeze", "stick", "lag", "pause", "ask", "remove") if counts[kind] < 10]
+    few = [
+        kind
+        for kind in ("crash", "elect", "freeze", "stick", "lag", "pause", "rest", "ask", "remove")
+        if counts[kind] < 10
+    ]
     assert not few, counts
     assert counts["open"] > 200
     assert {"create", "drop", "leave", "enter", "truncate", "reorganize"} <= ddl.keys(), ddl

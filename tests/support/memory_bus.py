@@ -8,6 +8,7 @@ from consumers.control.api.access.errors import ApiError
 from consumers.control.api.backend import Scheduling, UpstreamView
 from consumers.control.api.bodies import FeedRequest, StoredFeed
 from consumers.control.api.metrics import MetricsSnapshot
+from consumers.control.changefeeds.asked_images import AskedImages
 from consumers.control.changefeeds.processor_nodes import Share
 from consumers.control.changefeeds.service_nodes import StoredServices
 from consumers.control.changefeeds.store import ChangefeedExistsError, ChangefeedNotFoundError, StartTsError
@@ -131,6 +132,14 @@ class Memory:
         self.feed(changefeed_id, namespace)
         self.imaged.append((namespace, changefeed_id, mode, list(tables)))
         return self.table_ids
+
+    def pause_images(self, changefeed_id: str, namespace: str, tables: Sequence[str]) -> AskedImages:
+        self.feed(changefeed_id, namespace)
+        return AskedImages(paused=frozenset(self.table_ids)) if tables else AskedImages(is_paused=True)
+
+    def resume_images(self, changefeed_id: str, namespace: str, tables: Sequence[str]) -> AskedImages:
+        self.feed(changefeed_id, namespace)
+        return AskedImages(paused=frozenset({TableId(len(tables) + 70)}))
 
     def proofs(self, feed: StoredFeed, records_max: int) -> Sequence[Mapping[str, Any]]:
         return self.proved or [{"changefeed": feed.info.changefeed_id, "of": records_max}]

@@ -1,20 +1,26 @@
 """The HTTP API's routes of table images: how far they are, and asking for more."""
 
+import json
+from contextlib import closing
 from dataclasses import asdict
+from typing import cast
 
 import pytest
 
+from compose.cli import run_cli
+from consumers.control.api.server import ApiServer
+from consumers.control.changefeeds.asked_images import TABLES_MAX, AskedImages, decode_asked, encode_asked
 from consumers.control.changefeeds.image_requests import (
-    TABLES_MAX,
     ImageRefusedError,
     check_mode,
-    decode_requested,
-    encode_requested,
+    pause_images,
     request_images,
+    resume_images,
     withdraw_images,
 )
 from consumers.control.changefeeds.store import ChangefeedNotFoundError
 from consumers.control.owner.image_progress import FeedProgress
+from edges.zookeeper.session import Session
 from schemas.config.parse.origin import NotSupportedYetError
 from schemas.errors import CorruptDataError
 from schemas.ids import TableId
@@ -84,8 +90,11 @@ def zookeeper() -> MemoryZooKeeper:
 
 
 def requested(server: MemoryZooKeeper) -> dict[str, list[int]]:
-    said = decode_requested(server.nodes[PATHS.changefeed_images(*NAME)].value)
-    return {mode.value: sorted(tables) for mode, tables in said.items()}
+    return {mode.value: sorted(tables) for mode, tables in asked(server).requested.items()}
+
+
+def asked(server: MemoryZooKeeper) -> AskedImages:
+    return decode_asked(server.nodes[PATHS.changefeed_images(*NAME)].value)
 
 
 def test_requests_add_up_and_the_later_mode_of_a_table_counts(zookeeper: MemoryZooKeeper) -> None:
@@ -127,11 +136,80 @@ def test_more_tables_than_a_node_holds_are_refused(zookeeper: MemoryZooKeeper) -
         request_images(zookeeper, PATHS, NAME, RESYNC, tables[-1:])  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("node", [b"", b"[]", b'{"backfill": [1]}', b'{"backfill": ["1"], "resync": []}', b"\xff"])
+@pytest.mark.parametrize(
+    "node",
+    [
+        *(b"", b"[]", b'{"backfill": [1]}', b'{"backfill": ["1"], "resync": []}', b"\xff"),
+        *(b'{"backfill": [], "resync": [], "paused": 1}', b'{"backfill": [], "resync": [], "is_paused": 1}'),
+    ],
+)
 def test_a_node_that_is_none_of_requests_does_not_decode(node: bytes) -> None:
     with pytest.raises(CorruptDataError):
-        decode_requested(node)
-    assert decode_requested(encode_requested({RESYNC: frozenset({TableId(3)})})) == {
-        BACKFILL: frozenset(),
-        RESYNC: frozenset({TableId(3)}),
-    }
+        decode_asked(node)
+
+
+@pytest.mark.parametrize("is_paused", [False, True])
+def test_a_node_says_what_was_written(is_paused: bool) -> None:
+    wanted = AskedImages(
+        requested={BACKFILL: frozenset(), RESYNC: frozenset({TableId(3)})},
+        paused=frozenset({TableId(3), TableId(8)}),
+        is_paused=is_paused,
+    )
+    assert decode_asked(encode_asked(wanted)) == wanted
+    older = decode_asked(b'{"backfill": [7], "resync": []}')
+    assert sorted(older.requested[BACKFILL]) == [7]
+    assert not older.paused and not older.is_paused
+
+
+def test_tables_are_paused_until_they_are_resumed_or_asked_for_anew(zookeeper: MemoryZooKeeper) -> None:
+    session = cast(Session, zookeeper)
+    tables = [TableId(4), TableId(5), TableId(6)]
+    said = pause_images(session, PATHS, NAME, tables)
+    assert (said, sorted(said.paused), said.is_paused) == (asked(zookeeper), tables, False)
+    assert resume_images(session, PATHS, NAME, tables[:1]).paused == {5, 6}
+    request_images(session, PATHS, NAME, BACKFILL, tables[1:2])
+    withdraw_images(session, PATHS, NAME, [(BACKFILL, tables[1])])
+    assert (sorted(asked(zookeeper).paused), requested(zookeeper)["backfill"]) == ([6], [])
+
+
+def test_all_images_of_a_changefeed_are_paused_and_resumed_by_naming_none(zookeeper: MemoryZooKeeper) -> None:
+    session = cast(Session, zookeeper)
+    pause_images(session, PATHS, NAME, [TableId(4)])
+    assert pause_images(session, PATHS, NAME, []).is_paused
+    with pytest.raises(ImageRefusedError, match="all images of the changefeed are paused"):
+        resume_images(session, PATHS, NAME, [TableId(4)])
+    said = resume_images(session, PATHS, NAME, [])
+    assert (said.is_paused, said.paused) == (False, frozenset())
+    with pytest.raises(ImageRefusedError, match="one by one"):
+        pause_images(session, PATHS, NAME, [TableId(number) for number in range(1, TABLES_MAX + 2)])
+    with pytest.raises(ChangefeedNotFoundError):
+        pause_images(session, PATHS, ("default", "gone"), [])
+
+
+def test_command_line_asks_for_images_pauses_and_resumes_them(bus: Memory, capsys: pytest.CaptureFixture[str]) -> None:
+    bus.table_ids = [TableId(4)]
+    Api(bus).v2("POST", "/changefeeds", {"changefeed_id": "cf", "sink_uri": URI})
+    with closing(ApiServer("127.0.0.1:0")) as server, server.serving(bus):
+        asked = [
+            (["backfill", "--table", "a.b", "-t", "a.c"], {"table_ids": [4]}),
+            (["pause", "--table", "a.b"], {"is_paused": False, "table_ids": [4]}),
+            (["pause"], {"is_paused": True, "table_ids": []}),
+            (["resume", "--table", "a.b"], {"is_paused": False, "table_ids": [71]}),
+            (["resume"], {"is_paused": False, "table_ids": [70]}),
+        ]
+        for words, said in asked:
+            assert run_cli(["table", *words, "--changefeed", "cf", "--server", server.address]) == 0
+            assert json.loads(capsys.readouterr().out) == said
+        assert run_cli(["table", "backfill", "--changefeed", "cf", "--server", server.address]) == 2
+    assert bus.imaged == [("default", "cf", BACKFILL, ["a.b", "a.c"])]
+
+
+def test_api_pauses_and_resumes_images(api: Api, bus: Memory) -> None:
+    bus.table_ids = [TableId(5), TableId(4)]
+    path = "/api/tidebus/changefeeds/cf/tables"
+    assert api.ask("POST", f"{path}/pause", {"tables": ["a.b"]}) == (200, {"is_paused": False, "table_ids": [4, 5]})
+    assert api.ask("POST", f"{path}/pause", {}) == (200, {"is_paused": True, "table_ids": []})
+    assert api.ask("POST", f"{path}/resume", {"tables": ["a.b"]})[1]["table_ids"] == [71]
+    assert api.ask("POST", f"{path}/resume", {})[1]["table_ids"] == [70]
+    gone = api.ask("POST", "/api/tidebus/changefeeds/gone/tables/pause", {})
+    assert gone[1]["error_code"] == "CDC:ErrChangeFeedNotExists"

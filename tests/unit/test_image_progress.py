@@ -8,6 +8,7 @@ from consumers.control.owner.image_progress import (
     FEEDS_SHOWN,
     TABLES_SHOWN,
     FeedProgress,
+    FeedWait,
     ImageProgress,
     TableProgress,
     images_status,
@@ -36,6 +37,7 @@ class World:
         self.seconds, self.counted, self.pd_answers = 100.0, list[frozenset[TableId]](), True
         self.progress = ImageProgress(self.count_regions, clock=lambda: self.seconds, counter=AtOnce())
         self.version = 0
+        self.state, self.reason, self.paused = "running", "", frozenset[TableId]()
 
     def count_regions(self, tables: Collection[TableId], at_least: int) -> Mapping[TableId, Sequence[bytes]]:
         self.counted.append(frozenset(tables))
@@ -55,7 +57,9 @@ class World:
         )
 
     def look(self, left: int) -> FeedProgress:
-        (feed,) = self.progress.look({FEED: ("running", left)}, lambda table: f"d.t{table}")
+        tables = [FIVE, SIX, *(TableId(number) for number in range(100, 100 + left - 2))][:left]
+        waits = FeedWait(self.state, self.reason, tables=tables, paused=self.paused)
+        (feed,) = self.progress.look({FEED: waits}, lambda table: f"d.t{table}")
         return feed
 
 
@@ -122,3 +126,12 @@ def test_an_upstreams_node_shows_some_changefeeds_and_some_tables_of_each() -> N
     feed = FeedProgress(namespace="default", id="a", state="running", tables_left=9, tables=tables)
     shown = images_status([feed] * (FEEDS_SHOWN + 1))
     assert (len(shown), len(shown[0]["tables"])) == (FEEDS_SHOWN, TABLES_SHOWN)
+
+
+def test_who_waits_is_shown_with_the_reason_and_what_is_paused() -> None:
+    world = World()
+    world.state, world.reason, world.paused = "paused", "its images are paused", frozenset({FIVE, TableId(900)})
+    world.note(FIVE, SIX, chunks=[chunk(0, 7), chunk(1, 3, SIX)])
+    feed = world.look(2)
+    assert (feed.state, feed.reason, feed.tables_left, feed.tables_paused) == ("paused", "its images are paused", 2, 1)
+    assert [(table.table_id, table.is_paused) for table in feed.tables] == [(FIVE, True), (SIX, False)]

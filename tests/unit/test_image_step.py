@@ -266,3 +266,39 @@ def test_a_barrier_at_the_very_ts_of_a_ddl_has_no_chunk() -> None:
     )  # fmt: skip
     after = step(steps.state, seen)
     assert (after.chunks, after.cancelled) == ((), (barrier.ts,))
+
+
+def test_of_a_paused_table_nothing_is_scanned_for_its_changefeed_alone() -> None:
+    steps = wanting(A, B)
+    steps.feeds[A] = replace(WANTS, paused=frozenset({SEVEN}))
+    opened = steps.go(2)
+    assert [(scan.table_id, scan.feeds) for scan in opened.barriers[0].scans] == [(SEVEN, (B,)), (NINE, (A, B))]
+    steps.lands(0)
+    steps.lands(1)
+    steps.go(2.1)
+    passed = steps.go(2.2)
+    assert (passed.feed(A).initial, passed.feed(B).initial) == ((IdRange(SEVEN, SEVEN),), ())  # type: ignore[union-attr]
+    assert not passed.barriers
+    steps.feeds[A] = WANTS
+    assert [(scan.table_id, scan.feeds) for scan in steps.go(2.3).barriers[0].scans] == [(SEVEN, (A,))]
+
+
+def test_paused_tables_do_not_keep_those_behind_them_from_being_scanned() -> None:
+    tables = [TableId(number) for number in range(1, 200)]
+    steps = wanting(A)
+    steps.feeds[A] = WantingFeed(tables=tables, wants_initial=True, paused=frozenset(tables[:150]))
+    assert [scan.table_id for scan in steps.go(2).barriers[0].scans] == tables[150:152]
+
+
+def test_a_table_that_is_paused_half_way_keeps_what_is_done() -> None:
+    steps = wanting(A)
+    steps.feeds[A] = WantingFeed(tables=[NINE], wants_initial=True)
+    steps.go(2)
+    middle = row_key(NINE, 5)
+    steps.lands(0, reached=middle)
+    steps.feeds[A] = replace(steps.feeds[A], paused=frozenset({NINE}))
+    steps.go(2.1)
+    rests = steps.go(2.2)
+    assert (rests.barriers, rests.done_of(A, NINE)) == ((), (KeyRange(table_span(NINE)[0], middle),))
+    steps.feeds[A] = replace(steps.feeds[A], paused=frozenset())
+    assert [scan.keys for scan in steps.go(2.3).barriers[0].scans] == [KeyRange(middle, table_span(NINE)[1])]

@@ -1,10 +1,11 @@
 """What an owner knows of wishes for table images, from nodes of ZooKeeper."""
 
+from dataclasses import replace
 from typing import cast
 
 import pytest
 
-from consumers.control.changefeeds.image_requests import decode_requested, encode_requested
+from consumers.control.changefeeds.asked_images import AskedImages, decode_asked, encode_asked
 from consumers.control.owner.image_wishes import ImageRules, ImageWishes
 from edges.zookeeper.session import Session, ZooKeeperError
 from schemas.errors import ConfigError
@@ -140,15 +141,19 @@ def test_settings_that_cannot_be_read_stop_their_changefeed_alone(node: bytes) -
 def test_what_is_answered_is_taken_out_of_zookeeper_and_nothing_else() -> None:
     world = World()
     path = PATHS.changefeed_images("default", "a")
-    asked = {ImageMode.BACKFILL: frozenset({TableId(1), TableId(2)}), ImageMode.RESYNC: frozenset({TableId(3)})}
-    world.server.write({world.path("a"): info("a"), path: encode_requested(asked)})
+    wanted = AskedImages(
+        requested={ImageMode.BACKFILL: frozenset({TableId(1), TableId(2)}), ImageMode.RESYNC: frozenset({TableId(3)})},
+        paused=frozenset({TableId(1), TableId(3)}),
+        is_paused=True,
+    )
+    world.server.write({world.path("a"): info("a"), path: encode_asked(wanted)})
     world.known.look()
-    assert (world.known.wishes() or {})[world.feed("a")].requested == asked
+    assert (world.known.wishes() or {})[world.feed("a")].asked == wanted
     world.known.answered(world.feed("a"), [(ImageMode.BACKFILL, TableId(1)), (ImageMode.RESYNC, TableId(3))])
     world.known.look()
-    left = {ImageMode.BACKFILL: frozenset({TableId(2)}), ImageMode.RESYNC: frozenset[TableId]()}
-    assert (world.known.wishes() or {})[world.feed("a")].requested == left
-    assert decode_requested(world.server.nodes[path].value) == left
+    left = replace(wanted, requested={ImageMode.BACKFILL: frozenset({TableId(2)}), ImageMode.RESYNC: frozenset()})
+    assert (world.known.wishes() or {})[world.feed("a")].asked == left
+    assert decode_asked(world.server.nodes[path].value) == left
     writes = [what for what, _ in world.server.asked if what == "set"]
     world.known.look()
     assert [what for what, _ in world.server.asked if what == "set"] == writes == ["set"]
@@ -157,9 +162,8 @@ def test_what_is_answered_is_taken_out_of_zookeeper_and_nothing_else() -> None:
 def test_an_answer_that_zookeeper_has_not_taken_is_said_again() -> None:
     world = World()
     path = PATHS.changefeed_images("default", "a")
-    world.server.write(
-        {world.path("a"): info("a"), path: encode_requested({ImageMode.RESYNC: frozenset({TableId(3)})})}
-    )
+    wanted = AskedImages(requested={ImageMode.RESYNC: frozenset({TableId(3)})})
+    world.server.write({world.path("a"): info("a"), path: encode_asked(wanted)})
     world.known.look()
     world.known.answered(world.feed("a"), [(ImageMode.RESYNC, TableId(3))])
     world.server.away = True
@@ -167,7 +171,7 @@ def test_an_answer_that_zookeeper_has_not_taken_is_said_again() -> None:
         world.known.look()
     world.server.away = False
     world.known.look()
-    assert not any(decode_requested(world.server.nodes[path].value).values())
+    assert not any(decode_asked(world.server.nodes[path].value).requested.values())
 
 
 def test_images_wait_until_every_service_and_every_sorter_knows_them() -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from consumers.control.changefeeds.image_requests import AskedTable
+from consumers.control.changefeeds.asked_images import AskedImages, AskedTable
 from consumers.control.core.frontier.frontier import FrontierInputs
 from consumers.control.owner.image_wishes import ImageWish
 from consumers.control.owner.imaged_tables import ImagedTables, history_ts
@@ -158,8 +158,21 @@ def test_another_owner_goes_on_with_the_barrier_that_it_finds() -> None:
 
 
 ASKING = replace(
-    WISH, wants_initial=False, requested={ImageMode.BACKFILL: {TableId(5), TableId(6)}, ImageMode.RESYNC: {TableId(9)}}
+    WISH,
+    wants_initial=False,
+    asked=AskedImages(
+        requested={
+            ImageMode.BACKFILL: frozenset({TableId(5), TableId(6)}),
+            ImageMode.RESYNC: frozenset({TableId(9)}),
+        }
+    ),
 )
+
+
+def asking(**requested: int) -> ImageWish:
+    """Return the wish with one table asked for in each mode that is named."""
+    tables = {ImageMode(mode): frozenset({TableId(table)}) for mode, table in requested.items()}
+    return replace(ASKING, asked=AskedImages(requested=tables))
 
 
 def test_what_is_asked_for_by_hand_is_withdrawn_once_a_published_record_has_it() -> None:
@@ -183,19 +196,18 @@ def test_an_image_that_is_whole_before_its_request_is_taken_back_does_not_come_a
         state = world.tick()
     assert state.feeds == ()
     assert world.tick().feeds == ()
-    world.wished = {FEED: replace(ASKING, requested={})}
+    world.wished = {FEED: asking()}
     assert world.tick().feeds == ()
-    world.wished = {FEED: replace(ASKING, requested={ImageMode.BACKFILL: {TableId(5)}})}
+    world.wished = {FEED: asking(backfill=5)}
     assert world.tick().feeds[0].backfill == (IdRange(TableId(5), TableId(5)),), "asked for once more"
 
 
 def test_a_resync_that_is_asked_for_while_another_image_is_under_way_begins_behind_it() -> None:
-    wish = replace(ASKING, requested={ImageMode.BACKFILL: {TableId(5)}})
-    world = World({FEED: wish})
+    world = World({FEED: asking(backfill=5)})
     assert world.tick().feeds[0].backfill == (IdRange(TableId(5), TableId(5)),)
     world.tick()
     world.withdrawn.clear()
-    world.wished = {FEED: replace(wish, requested={ImageMode.RESYNC: {TableId(5)}})}
+    world.wished = {FEED: asking(resync=5)}
     state = world.tick()
     assert (state.feeds[0].backfill, state.feeds[0].resync) == ((IdRange(TableId(5), TableId(5)),), ())
     assert not world.withdrawn, "it is asked for until it has begun"
@@ -234,3 +246,22 @@ def test_history_is_kept_for_the_scans_of_open_barriers() -> None:
     later = replace(record, resolved_ts=Ts(barrier.ts + 5))
     assert history_ts(later) == barrier.ts
     assert history_ts(replace(later, images=NO_IMAGES)) == barrier.ts + 5
+
+
+def test_what_is_paused_is_scanned_no_more_and_said_so() -> None:
+    world = World({FEED: WISH})
+    world.wished = {FEED: replace(WISH, asked=AskedImages(paused=frozenset({TableId(5)})))}
+    assert [scan.table_id for scan in world.tick().barriers[0].scans] == [9]
+    (shown,) = world.images.progress()
+    assert (shown.state, shown.tables_left, shown.tables_paused) == ("running", 2, 1)
+    world.land_all()
+    world.tick()
+    assert world.tick().barriers == (), "what is left is paused"
+    world.wished = {FEED: replace(WISH, asked=AskedImages(is_paused=True))}
+    assert world.tick().barriers == ()
+    (shown,) = world.images.progress()
+    assert (shown.state, shown.reason, shown.tables_left) == ("paused", "its images are paused", 1)
+    world.wished = {FEED: WISH}
+    assert [scan.table_id for scan in world.tick().barriers[0].scans] == [5]
+    (shown,) = world.images.progress()
+    assert (shown.state, shown.reason, shown.tables_paused) == ("running", "", 0)

@@ -92,6 +92,7 @@ RULE = Rule(
             state="running",
             tables_left=5,
             tables_done=6,
+            tables_paused=1,
             rows=7,
             bytes=8,
             tables=(
@@ -192,7 +193,7 @@ def test_metrics_of_an_owner_have_the_snapshots_values() -> None:
     assert of(page, "ticdc_scheduler_capture_table", upstream="u", capture="other") == 6
     assert of(page, "ticdc_scheduler_table_replication_state", upstream="u", state="prepare") == 1
     assert of(page, "ticdc_scheduler_task", upstream="u", task="add") == 11
-    images = {"tables_left": 5, "tables_done": 6, "rows": 7, "bytes": 8, "chunks": 0}
+    images = {"tables_left": 5, "tables_done": 6, "tables_paused": 1, "rows": 7, "bytes": 8, "chunks": 0}
     for name, value in images.items():
         assert of(page, f"tidebus_image_{name}", namespace="default", changefeed="a") == value
     ratios = {dict(labels)["table"]: value for (name, labels), value in page.items() if "done_ratio" in name}

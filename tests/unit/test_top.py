@@ -91,6 +91,18 @@ def test_top_shows_lag_rates_sorters_tables_and_errors_at_80_by_24() -> None:
     assert "bad: sorter.dispatch_failed: no such column" in text
 
 
+def test_top_says_what_of_images_rests_and_why() -> None:
+    top = Top()
+    images = {"id": "a", "state": "paused", "rows": 1200, "tables_left": 7, "tables_paused": 2, "eta_s": None}
+    top.take(overview(1, [feed(1)], images=[{**images, "reason": "its images are paused"}]), 0.0)
+    line = next(line for line in drawn(top, 120, 24) if "images of a" in line)
+    assert line.strip() == "images of a, paused: 1,200 rows, 7 tables left, 2 of them paused; its images are paused"
+    older = {key: value for key, value in images.items() if key != "tables_paused"}
+    top.take(overview(1, [feed(1)], images=[{**older, "state": "running", "eta_s": 9.0}]), 0.0)
+    line = next(line for line in drawn(top, 120, 24) if "images of a" in line)
+    assert line.strip() == "images of a, running: 1,200 rows, 7 tables left, 9.0 s to go"
+
+
 @pytest.fixture
 def server() -> Iterator[str]:
     bus = Memory()

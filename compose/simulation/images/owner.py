@@ -80,6 +80,7 @@ class SimOwner:
                 tables=tables.of_feed(feed, known_ts, since_ts),
                 wants_initial=is_initial,
                 is_running=feed not in world.paused,
+                paused=frozenset(world.resting.get(feed, ())),
                 entered=[table for job in jobs for name, table in job.entered if name == feed] if is_initial else (),
                 requested={world.asked_mode.get(feed, ImageMode.BACKFILL): asked},
             )

@@ -17,6 +17,7 @@ def follow(world: ImageWorld) -> None:
     world.has_faults = False
     world.stuck_until = world.lags_until = 0
     world.paused.clear()
+    world.resting.clear()
     while not world.readers:
         world.tick()
         world.create_feed()

@@ -50,7 +50,10 @@ class ImageWorld:
         self.owners: list[SimOwner] = []
         self.scanners: dict[CaptureId, SimScanner] = {}
         self.readers: dict[str, SimReader] = {}
+        self.rests = Random(seed)  # noqa: S311 - likewise
         self.paused: set[str] = set()
+        self.resting: dict[str, set[TableId]] = {}
+        """Tables of which no chunk is begun, by changefeed."""
         self.asked: dict[str, list[TableId]] = {}
         """Tables whose image was asked for by hand."""
         self.asked_mode: dict[str, ImageMode] = {}
@@ -179,6 +182,8 @@ class ImageWorld:
             self.tables.commit()
         if self.has_faults and random.random() < self.trouble:
             self._disturb()
+        if self.has_faults and self.rests.random() < 0.03:
+            self._rest()
         if self.now >= self.stuck_until and random.random() < 0.7:
             self.landed_ts = self.next_ts()
             if self.now >= self.lags_until:
@@ -251,6 +256,14 @@ class ImageWorld:
         elif name in self.readers:
             self.paused.add(name)
         self.note("pause", name)
+
+    def _rest(self) -> None:
+        """Pause some tables of a changefeed, or resume all."""
+        name, tables = self.rests.choice(FEEDS), sorted(self.tables.tables)
+        resting = self.resting.pop(name, None)
+        if resting is None:
+            self.resting[name] = set(self.rests.sample(tables, min(len(tables), 2)))
+        self.note("rest", name, sorted(self.resting.get(name, ())))
 
     def _ask(self) -> None:
         """An operator asks for the tables of a changefeed that wants no images by itself."""

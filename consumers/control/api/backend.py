@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 from consumers.control.api.bodies import FeedRequest, StoredFeed
 from consumers.control.api.metrics import MetricsSnapshot
+from consumers.control.changefeeds.asked_images import AskedImages
 from consumers.control.changefeeds.processor_nodes import Share
 from consumers.control.changefeeds.service_nodes import StoredServices
 from consumers.control.changefeeds.verbs import ConfigChange
@@ -120,6 +121,14 @@ class Backend(Protocol):
         self, changefeed_id: str, namespace: str, mode: ImageMode, tables: Sequence[str]
     ) -> Sequence[TableId]:
         """Ask for images of tables of a changefeed, ``schema.table`` each; return their physical ids."""
+        ...
+
+    def pause_images(self, changefeed_id: str, namespace: str, tables: Sequence[str]) -> AskedImages:
+        """Begin no more chunks of tables, ``schema.table`` each; none named: of any. Return what is asked then."""
+        ...
+
+    def resume_images(self, changefeed_id: str, namespace: str, tables: Sequence[str]) -> AskedImages:
+        """Go on with images of tables; none named: of all. Return what is asked then."""
         ...
 
     def proofs(self, feed: StoredFeed, records_max: int) -> Sequence[Mapping[str, Any]]:

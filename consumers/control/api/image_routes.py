@@ -7,7 +7,8 @@ from fastapi import APIRouter
 
 from consumers.control.api.backend import Backend
 from consumers.control.api.context import Bus, FeedId, Namespace, User
-from consumers.control.api.requests import TablesBody
+from consumers.control.api.requests import SomeTablesBody, TablesBody
+from consumers.control.changefeeds.asked_images import AskedImages
 from schemas.rawlog.images import ImageMode
 
 PROOFS_LOOKED_AT = 1_000
@@ -37,6 +38,23 @@ def backfill(bus: Bus, namespace: Namespace, feed_id: FeedId, body: TablesBody) 
 def resync(bus: Bus, namespace: Namespace, feed_id: FeedId, body: TablesBody) -> dict[str, Any]:
     """Ask for images of tables after which the destination has their rows and no others."""
     return {"table_ids": list(bus.request_images(feed_id, namespace, ImageMode.RESYNC, body.tables))}
+
+
+@router.post("/tables/pause", summary="Begin no more chunks of tables' images")
+def pause(bus: Bus, namespace: Namespace, feed_id: FeedId, body: SomeTablesBody) -> dict[str, Any]:
+    """Let images of tables rest, or of all tables; changes go out as ever. Return what is paused then."""
+    return paused_body(bus.pause_images(feed_id, namespace, body.tables))
+
+
+@router.post("/tables/resume", summary="Go on with tables' images")
+def resume(bus: Bus, namespace: Namespace, feed_id: FeedId, body: SomeTablesBody) -> dict[str, Any]:
+    """Let images of tables go on where they were, or of all tables. Return what is paused then."""
+    return paused_body(bus.resume_images(feed_id, namespace, body.tables))
+
+
+def paused_body(asked: AskedImages) -> dict[str, Any]:
+    """Return what of a changefeed's images is paused."""
+    return {"is_paused": asked.is_paused, "table_ids": sorted(asked.paused)}
 
 
 def images_body(bus: Backend, feed_id: str, namespace: str) -> Mapping[str, Any] | None:

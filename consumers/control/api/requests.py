@@ -103,6 +103,12 @@ class TablesBody(Body):
     tables: list[str] = Field(description="schema.table each", min_length=1, max_length=1000)
 
 
+class SomeTablesBody(Body):
+    """POST /api/tidebus/changefeeds/{id}/tables/pause, and resume."""
+
+    tables: list[str] = Field(default=[], description="schema.table each; none: all of the changefeed", max_length=1000)
+
+
 class MoveTableBody(Body):
     """POST /api/v1/changefeeds/{id}/tables/move_table."""
 

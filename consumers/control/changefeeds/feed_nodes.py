@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from consumers.control.changefeeds.image_requests import Requested, decode_requested
+from consumers.control.changefeeds.asked_images import NOTHING_ASKED, AskedImages, decode_asked
 from consumers.control.changefeeds.processor_nodes import AppliedNode, decode_applied, with_applied
 from consumers.control.changefeeds.stored_feed import StoredFeed
 from edges.secrets import decode_info
@@ -75,11 +75,11 @@ class FeedView:
             return None
         return self._of.applied.of(self._of.path(self.name, APPLIED), self.applied_node)
 
-    def requested(self) -> Requested:
-        """Return the table images that are asked for by hand."""
+    def asked_images(self) -> AskedImages:
+        """Return what users want of its table images."""
         if self.images_node is None:
-            return {}
-        return self._of.requested.of(self._of.path(self.name, IMAGES), self.images_node)
+            return NOTHING_ASKED
+        return self._of.asked.of(self._of.path(self.name, IMAGES), self.images_node)
 
     def prologue(self) -> Prologue | None:
         """Return its prologue; None: it has none, or none any more."""
@@ -114,7 +114,7 @@ class FeedNodes:
         self.infos = _Decoded(decode_info)
         self.statuses = _Decoded(decode_changefeed_status)
         self.applied = _Decoded(decode_applied)
-        self.requested = _Decoded(decode_requested)
+        self.asked = _Decoded(decode_asked)
         self.prologues = _Decoded(decode_prologue)
         self._entries = _Decoded(readable_entries)
         self._seen: tuple[Mapping[str, Node], Mapping[FeedName, FeedView]] = {}, {}
@@ -133,7 +133,7 @@ class FeedNodes:
         if seen[0] is nodes:
             return seen[1]
         for decoded in (
-            self.infos, self.statuses, self.applied, self.requested, self.prologues, self._entries
+            self.infos, self.statuses, self.applied, self.asked, self.prologues, self._entries
         ):  # fmt: skip
             decoded.keep(nodes)
         views = {view.name: view for view in self._views(nodes)}

@@ -1,15 +1,23 @@
-"""Table images that users have asked for by hand: a node of the changefeed, ``images``, JSON, by compare-and-set.
+"""What users ask of table images by hand, written into the changefeed's node ``images`` by compare-and-set.
 
-    {"backfill": [112, 115], "resync": []}          physical table ids
-
-The API adds to it. The owner takes a table out once a published frontier record says that the changefeed waits for its
-image; from there on the frontier topic alone knows of it. The node goes with its changefeed.
+The API writes what is asked (:mod:`consumers.control.changefeeds.asked_images`). The owner takes a table out once a
+published frontier record says that the changefeed waits for its image; from there on the frontier topic alone knows of
+it. The node goes with its changefeed.
 """
 
-import json
-from collections.abc import Callable, Collection, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from typing import Any
 
+from consumers.control.changefeeds.asked_images import (
+    BY_HAND,
+    NOTHING_ASKED,
+    TABLES_MAX,
+    AskedImages,
+    AskedTable,
+    decode_asked,
+    encode_asked,
+)
 from consumers.control.changefeeds.store import no_such_changefeed
 from edges.zookeeper.node_cache import ANSWER_S
 from edges.zookeeper.nodes import read_node, replace_node
@@ -17,21 +25,11 @@ from edges.zookeeper.session import Session
 from schemas.config.parse.origin import NotSupportedYetError
 from schemas.config.sink.iceberg import ICEBERG_SCHEMES
 from schemas.config.sink.storage import STORAGE_SCHEMES
-from schemas.errors import Action, BusError, CorruptDataError
+from schemas.errors import Action, BusError
 from schemas.ids import TableId
-from schemas.json_text import read_int, read_json
 from schemas.nodes.changefeed import ZkPaths
 from schemas.nodes.sorter_service import FeedName
 from schemas.rawlog.images import ImageMode
-
-TABLES_MAX: Final = 20_000
-"""Asked for and not begun yet, of one changefeed: the node stays small. Partitions are tables of their own."""
-BY_HAND: Final = (ImageMode.BACKFILL, ImageMode.RESYNC)
-
-
-Requested = Mapping[ImageMode, frozenset[TableId]]
-"""Tables by mode; those of ``BY_HAND``."""
-AskedTable = tuple[ImageMode, TableId]
 
 
 class ImageRefusedError(BusError):
@@ -55,33 +53,11 @@ def check_mode(mode: ImageMode, sink_uri: str) -> None:
         raise NotSupportedYetError(text, key=mode)
 
 
-def encode_requested(requested: Requested) -> bytes:
-    """Return the node's bytes."""
-    return json.dumps({mode.value: sorted(requested.get(mode, ())) for mode in BY_HAND}).encode()
-
-
-def decode_requested(node: bytes) -> Requested:
-    """Read a changefeed's ``images`` node.
-
-    Raises:
-        CorruptDataError: it is no such node.
-    """
-    try:
-        raw = read_json(node)
-        requested = {
-            mode: frozenset(TableId(read_int(table, bits=63)) for table in raw[mode.value]) for mode in BY_HAND
-        }
-        if sum(map(len, requested.values())) > TABLES_MAX:
-            raise ValueError(f"more than {TABLES_MAX} tables")
-    except (ValueError, KeyError, TypeError) as error:
-        raise CorruptDataError("node of images does not decode", node=node[:200], reason=repr(error)) from error
-    return requested
-
-
 def request_images(
     session: Session, paths: ZkPaths, name: FeedName, mode: ImageMode, tables: Collection[TableId]
 ) -> None:
-    """Ask for images of tables; of those that are asked for already, nothing changes but the mode.
+    """Ask for images of tables; of those that are asked for already, nothing changes but the mode. Whoever asks for a
+    table wants it to go on: it is paused no more.
 
     Raises:
         ChangefeedNotFoundError: there is no such changefeed.
@@ -89,8 +65,8 @@ def request_images(
         BusError: ZooKeeper failed, or the node does not decode.
     """
 
-    def with_tables(before: Requested) -> Requested:
-        after = {other: before.get(other, frozenset()) - set(tables) for other in BY_HAND}
+    def with_tables(before: AskedImages) -> AskedImages:
+        after = {other: before.requested.get(other, frozenset()) - set(tables) for other in BY_HAND}
         after[mode] |= set(tables)
         number = sum(map(len, after.values()))
         if number > TABLES_MAX:
@@ -98,14 +74,53 @@ def request_images(
                 "too many images are asked for at once; wait until some have begun",
                 changefeed=name[1], tables=number, tables_max=TABLES_MAX,
             )  # fmt: skip
-        return after
+        return replace(before, requested=after, paused=before.paused - set(tables))
 
-    with session.requests("asking for table images") as client:
-        is_written = False
-        while not is_written:
-            if read_node(client, paths.changefeed_info(*name), ANSWER_S) is None:
-                raise no_such_changefeed(name[1], name[0])
-            is_written = _changed(client, paths.changefeed_images(*name), with_tables)
+    _change(session, paths, name, "asking for table images", with_tables)
+
+
+def pause_images(session: Session, paths: ZkPaths, name: FeedName, tables: Collection[TableId]) -> AskedImages:
+    """Let no more chunks of tables begin; of no table at all if none is named. Return what is asked then.
+
+    Raises:
+        ChangefeedNotFoundError: there is no such changefeed.
+        ImageRefusedError: too many are paused one by one.
+        BusError: ZooKeeper failed, or the node does not decode.
+    """
+
+    def with_paused(before: AskedImages) -> AskedImages:
+        if not tables:
+            return replace(before, is_paused=True)
+        paused = before.paused.union(tables)
+        if len(paused) > TABLES_MAX:
+            raise ImageRefusedError(
+                "too many images are paused one by one; name no table, and all of them are",
+                changefeed=name[1], tables=len(paused), tables_max=TABLES_MAX,
+            )  # fmt: skip
+        return replace(before, paused=paused)
+
+    return _change(session, paths, name, "pausing table images", with_paused)
+
+
+def resume_images(session: Session, paths: ZkPaths, name: FeedName, tables: Collection[TableId]) -> AskedImages:
+    """Let chunks of tables begin again; of all tables if none is named. Return what is asked then.
+
+    Raises:
+        ChangefeedNotFoundError: there is no such changefeed.
+        ImageRefusedError: tables are named while all are paused.
+        BusError: ZooKeeper failed, or the node does not decode.
+    """
+
+    def without_paused(before: AskedImages) -> AskedImages:
+        if not tables:
+            return replace(before, is_paused=False, paused=frozenset())
+        if before.is_paused:
+            raise ImageRefusedError(
+                "all images of the changefeed are paused; resume all, by naming no table", changefeed=name[1]
+            )
+        return replace(before, paused=before.paused.difference(tables))
+
+    return _change(session, paths, name, "resuming table images", without_paused)
 
 
 def withdraw_images(session: Session, paths: ZkPaths, name: FeedName, asked: Collection[AskedTable]) -> None:
@@ -115,24 +130,37 @@ def withdraw_images(session: Session, paths: ZkPaths, name: FeedName, asked: Col
         BusError: ZooKeeper failed, or the node does not decode.
     """
 
-    def without_tables(before: Requested) -> Requested:
-        return {
-            mode: before.get(mode, frozenset()) - {table for asked_so, table in asked if asked_so is mode}
+    def without_tables(before: AskedImages) -> AskedImages:
+        left = {
+            mode: before.requested.get(mode, frozenset()) - {table for asked_so, table in asked if asked_so is mode}
             for mode in BY_HAND
         }
+        return replace(before, requested=left)
 
     path = paths.changefeed_images(*name)
     with session.requests("withdrawing requests for table images") as client:
-        while read_node(client, path, ANSWER_S) is not None and not _changed(client, path, without_tables):
+        while read_node(client, path, ANSWER_S) is not None and _written(client, path, without_tables) is None:
             pass
 
 
-def _changed(client: Any, path: str, change: Callable[[Requested], Requested]) -> bool:
-    """Write what ``change`` makes of the node; False: another has written, made or removed it meanwhile."""
+def _change(
+    session: Session, paths: ZkPaths, name: FeedName, why: str, change: Callable[[AskedImages], AskedImages]
+) -> AskedImages:
+    with session.requests(why) as client:
+        written = None
+        while written is None:
+            if read_node(client, paths.changefeed_info(*name), ANSWER_S) is None:
+                raise no_such_changefeed(name[1], name[0])
+            written = _written(client, paths.changefeed_images(*name), change)
+    return written
+
+
+def _written(client: Any, path: str, change: Callable[[AskedImages], AskedImages]) -> AskedImages | None:
+    """Write what ``change`` makes of the node, and return it; None: another has written or removed it meanwhile."""
     node = read_node(client, path, ANSWER_S)
-    before: Requested = {} if node is None else decode_requested(node[0])
+    before = NOTHING_ASKED if node is None else decode_asked(node[0])
     after = change(before)
-    if after == before:
-        return True
     version = None if node is None else node[1].version
-    return replace_node(client, path, encode_requested(after), version, ANSWER_S) is not None
+    if after == before or replace_node(client, path, encode_asked(after), version, ANSWER_S) is not None:
+        return after
+    return None

@@ -240,6 +240,7 @@ def _frontier(rule: Rule, at_s: float) -> Iterator[Metric]:
 _IMAGES: Final[tuple[tuple[str, str, Callable[[FeedProgress], float]], ...]] = (
     ("tables_left", "Tables whose image is to come or not whole", lambda feed: feed.tables_left),
     ("tables_done", "Tables whose image became whole, since its first one here", lambda feed: feed.tables_done),
+    ("tables_paused", "Tables of those left that are paused one by one", lambda feed: feed.tables_paused),
     ("rows", "Rows of images that went out, since its first one here", lambda feed: feed.rows),
     ("bytes", "Their keys and values", lambda feed: feed.bytes),
     ("chunks", "In how many chunks", lambda feed: feed.chunks),

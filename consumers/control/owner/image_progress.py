@@ -40,6 +40,8 @@ class TableProgress:
     """Of its regions; None: it has one, or they are not counted yet."""
     eta_s: float | None = None
     """Until it is whole, at the pace so far; None: nobody can tell."""
+    is_paused: bool = False
+    """By itself; it need not be for its changefeed's images to be paused."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,8 +51,13 @@ class FeedProgress:
     namespace: str
     id: str
     state: str
-    """``running``; ``paused``; or ``waiting``, until all captures and sorters know of images."""
+    """``running``; ``paused``, the changefeed or its images; or ``waiting``, until all captures and sorters know of
+    images."""
+    reason: str = ""
+    """For people: why none is scanned now."""
     tables_left: int
+    tables_paused: int = 0
+    """Of those that are left, one by one."""
     tables_done: int = 0
     rows: int = 0
     bytes: int = 0
@@ -62,6 +69,17 @@ class FeedProgress:
     def shown(self) -> dict[str, Any]:
         """Return it for JSON."""
         return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class FeedWait:
+    """What a changefeed with images to come waits for; see :class:`FeedProgress`."""
+
+    state: str
+    reason: str = ""
+    tables: Collection[TableId] = ()
+    """That are left."""
+    paused: Collection[TableId] = ()
 
 
 @dataclass(slots=True)
@@ -130,19 +148,27 @@ class ImageProgress:
             for table in whole:
                 del of_feed.tables[table]
 
-    def look(self, states: Mapping[str, tuple[str, int]], name_of: Callable[[TableId], str]) -> Sequence[FeedProgress]:
+    def look(self, waiting: Mapping[str, FeedWait], name_of: Callable[[TableId], str]) -> Sequence[FeedProgress]:
         """Return how far changefeeds are.
 
         Args:
-            states: of changefeeds with images to come: what each does, and how many of its tables are left.
+            waiting: the changefeeds with images to come.
             name_of: returns ``schema.table`` of a physical id.
         """
         self._count_anew()
-        return tuple(self._feed(name, *states[name], name_of) for name in sorted(states))
+        return tuple(self._feed(name, waiting[name], name_of) for name in sorted(waiting))
 
-    def _feed(self, name: str, state: str, left: int, name_of: Callable[[TableId], str]) -> FeedProgress:
+    def _feed(self, name: str, waits: FeedWait, name_of: Callable[[TableId], str]) -> FeedProgress:
         namespace, _, rest = name.partition("/")
-        feed = FeedProgress(namespace=namespace, id=rest.rpartition("@")[0], state=state, tables_left=left)
+        left, paused = len(waits.tables), frozenset(waits.paused)
+        feed = FeedProgress(
+            namespace=namespace,
+            id=rest.rpartition("@")[0],
+            state=waits.state,
+            reason=waits.reason,
+            tables_left=left,
+            tables_paused=len(paused.intersection(waits.tables)),
+        )
         counted = self._feeds.get(name)
         if counted is None:
             return feed
@@ -155,7 +181,8 @@ class ImageProgress:
             chunks=counted.chunks,
             eta_s=None if pace_s is None else round(pace_s * left, 1),
             tables=tuple(
-                self._table(name, table, count, name_of(table)) for table, count in sorted(counted.tables.items())
+                replace(self._table(name, table, count, name_of(table)), is_paused=table in paused)
+                for table, count in sorted(counted.tables.items())
             ),
         )
 

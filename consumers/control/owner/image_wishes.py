@@ -7,28 +7,27 @@ ZooKeeper. What a user has asked for by hand is taken out of ZooKeeper here, onc
 import logging
 import threading
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
-from types import MappingProxyType
+from dataclasses import dataclass
 from typing import Final, Protocol, Self
 
+from consumers.control.changefeeds.asked_images import NOTHING_ASKED, AskedImages, AskedTable
 from consumers.control.changefeeds.feed_nodes import IMAGES, INFO, STATUS, FeedNodes, FeedView
-from consumers.control.changefeeds.image_requests import AskedTable, withdraw_images
+from consumers.control.changefeeds.image_requests import withdraw_images
 from consumers.control.cluster.look_thread import LookThread
 from consumers.control.core.images.feed_tables import Contains
 from edges.zookeeper.node_cache import Node, NodeCache
 from edges.zookeeper.session import Session
 from schemas.errors import BusError, CorruptDataError
-from schemas.ids import TableId, UpstreamId
+from schemas.ids import UpstreamId
 from schemas.json_text import read_json
 from schemas.nodes.changefeed import RUNNING, ChangefeedInfo, ZkPaths, state_of
 from schemas.nodes.sorter_service import FeedName, ServicePaths, decode_service
-from schemas.rawlog.images import ImageMode, image_feed
+from schemas.rawlog.images import image_feed
 
 log = logging.getLogger(__name__)
 
 LOOK_S: Final = 0.3
 """Between two looks: what a user changes is seen within a second."""
-_NO_REQUESTS: Final[Mapping[ImageMode, Collection[TableId]]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -53,7 +52,8 @@ class ImageWish:
     is_running: bool = True
     is_readable: bool = True
     """False: nobody can read its settings now. It is as it was registered, and gets no new barrier."""
-    requested: Mapping[ImageMode, Collection[TableId]] = field(default_factory=lambda: _NO_REQUESTS)
+    asked: AskedImages = NOTHING_ASKED
+    """By hand."""
 
 
 class KnowsWishes(Protocol):
@@ -200,7 +200,7 @@ class ImageWishes:
         if known is None or known[0] != settings:
             self._rules[name] = known = settings, self._rules_of(info)
         is_running = state_of(info, view.status()) in RUNNING
-        return _wish_of(known[1], is_running=is_running, requested=view.requested())
+        return _wish_of(known[1], is_running=is_running, asked=view.asked_images())
 
 
 def _wish_of(
@@ -208,7 +208,7 @@ def _wish_of(
     *,
     is_running: bool,
     is_readable: bool = True,
-    requested: Mapping[ImageMode, Collection[TableId]] = _NO_REQUESTS,
+    asked: AskedImages = NOTHING_ASKED,
 ) -> ImageWish:
     return ImageWish(
         key=rules,
@@ -217,5 +217,5 @@ def _wish_of(
         wants_initial=rules.wants_initial,
         is_running=is_running,
         is_readable=is_readable,
-        requested=requested,
+        asked=asked,
     )

@@ -10,11 +10,11 @@ from bisect import bisect_left
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
-from consumers.control.changefeeds.image_requests import AskedTable
+from consumers.control.changefeeds.asked_images import AskedTable
 from consumers.control.core.images.feed_tables import FeedTables, replaced_by
 from consumers.control.core.images.images import step
 from consumers.control.core.images.inputs import ImageInputs, ImageLimits, Replaced, WantingFeed
-from consumers.control.owner.image_progress import FeedProgress, ImageProgress
+from consumers.control.owner.image_progress import FeedProgress, FeedWait, ImageProgress
 from consumers.control.owner.image_wishes import ImageWish, KnowsWishes
 from consumers.control.owner.split_watch import Boundaries
 from schemas.ddl.schema_change import SchemaChange
@@ -146,8 +146,7 @@ class ImagedTables:
 
     def progress(self) -> Sequence[FeedProgress]:
         """Return how far the images are of changefeeds that have some to come."""
-        states: dict[str, tuple[str, int]] = {}
-        all_know = self._captures_know and self._known.services_know()
+        waiting: dict[str, FeedWait] = {}
         for name, wish in (self._wishes or {}).items():
             if name not in self._tables:
                 continue
@@ -158,8 +157,19 @@ class ImagedTables:
                 waits = set(tables.current - tables.unwanted) if wish.wants_initial else set()
             waits |= {table for _, table in _asked(wish) - self._answered.get(name, frozenset())}
             if waits:
-                states[name] = ("paused" if not wish.is_running else "running" if all_know else "waiting"), len(waits)
-        return self._progress.look(states, self._name_of)
+                state, reason = self._state(wish)
+                waiting[name] = FeedWait(state, reason, tables=waits, paused=wish.asked.paused)
+        return self._progress.look(waiting, self._name_of)
+
+    def _state(self, wish: ImageWish) -> tuple[str, str]:
+        """Return whether chunks of a changefeed begin now, and why none does."""
+        if not wish.is_running:
+            return "paused", "the changefeed does not run"
+        if wish.asked.is_paused:
+            return "paused", "its images are paused"
+        if not (self._captures_know and self._known.services_know()):
+            return "waiting", "a capture or sorter of an older version is there"
+        return "running", ""
 
     def close(self) -> None:
         """Count no more regions."""
@@ -171,7 +181,7 @@ class ImagedTables:
 
     def _needs(self, name: str, wish: ImageWish) -> bool:
         """Tell whether a changefeed has or may get images."""
-        if self._published.feed(name) is not None or any(wish.requested.values()):
+        if self._published.feed(name) is not None or any(wish.asked.requested.values()):
             return True
         return wish.wants_initial and wish.is_readable
 
@@ -189,13 +199,14 @@ class ImagedTables:
             self._known.answered(name, answered)
         requested = {
             mode: sorted(table for table in wanted if (mode, table) not in answered)
-            for mode, wanted in wish.requested.items()
+            for mode, wanted in wish.asked.requested.items()
         }
         return WantingFeed(
             tables=own,
             wants_initial=wish.wants_initial,
             unwanted=tables.unwanted,
-            is_running=wish.is_running,
+            is_running=wish.is_running and not wish.asked.is_paused,
+            paused=wish.asked.paused,
             entered=tables.entered_between(before.resolved_ts, resolved_ts) if wish.wants_initial else (),
             requested=requested,
         )
@@ -235,7 +246,7 @@ def _waits_so(registered: ImageFeed | None, mode: ImageMode, table: TableId) -> 
 
 
 def _asked(wish: ImageWish) -> frozenset[AskedTable]:
-    return frozenset((mode, table) for mode, tables in wish.requested.items() for table in tables)
+    return frozenset((mode, table) for mode, tables in wish.asked.requested.items() for table in tables)
 
 
 def _holds(tables: Sequence[TableId], table: TableId) -> bool:

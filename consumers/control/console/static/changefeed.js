@@ -70,8 +70,8 @@ function images({ images: said }) {
   return el("section", { class: "card", "aria-label": "Table images", id: "images" }, el("h2", null, "Table images"), figures([
     ["State", said.state], ["Tables whole", `${count(said.tables_done)} of ${count(Number(said.tables_done) + Number(said.tables_left))}`],
     ["Rows", count(said.rows)], ["Size", bytes(said.bytes)], ["Left", said.eta_s === null ? "nobody can tell yet" : seconds(Number(said.eta_s)), "small"],
-  ]), said.tables.length > 0 && table("Tables that are begun", [["Table"], ["Why"], ["Rows", "number"], ["Size", "number"], ["Regions done", "number"], ["Left", "number"]],
-    said.tables.map((item) => [item.name || item.table_id, item.mode, count(item.rows), bytes(item.bytes), left(item.done_share), seconds(item.eta_s === null ? null : Number(item.eta_s))])));
+  ]), said.reason && el("p", { class: "hint" }, `Why: ${said.reason}`), said.tables.length > 0 && table("Tables that are begun", [["Table"], ["Why"], ["Rows", "number"], ["Size", "number"], ["Regions done", "number"], ["Left", "number"]],
+    said.tables.map((item) => [item.name || item.table_id, item.is_paused ? `${item.mode}, paused` : item.mode, count(item.rows), bytes(item.bytes), left(item.done_share), seconds(item.eta_s === null ? null : Number(item.eta_s))])));
 }
 
 function curve(points) {

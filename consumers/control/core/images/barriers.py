@@ -3,7 +3,7 @@
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import islice, pairwise
 
 from consumers.control.core.images.inputs import ImageInputs
 from consumers.control.core.images.progress import Done, done_of, with_done
@@ -146,7 +146,7 @@ def _gaps(group: list[ImageFeed], done: Done, seen: ImageInputs) -> list[_Gap]:
             break
         if table not in done and room <= 0:
             continue
-        feeds = [feed for feed in group if feed.mode_of(table) and _has(feed, table, seen)]
+        feeds = [feed for feed in group if feed.mode_of(table) and _may_have(feed, table, seen)]
         gap = _gap(table, [feed.feed for feed in feeds], _with_openings(table, feeds, done.get(table, {})))
         if gap is not None:
             room -= table not in done
@@ -156,18 +156,20 @@ def _gaps(group: list[ImageFeed], done: Done, seen: ImageInputs) -> list[_Gap]:
 
 def _next_tables(feed: ImageFeed, seen: ImageInputs) -> list[TableId]:
     """Return some tables that a changefeed waits for, those of the lowest ids."""
-    tables, count = seen.feeds[feed.feed].tables, seen.limits.scans_max + seen.limits.tables_max
+    wanting, count = seen.feeds[feed.feed], seen.limits.scans_max + seen.limits.tables_max
+    tables, paused = wanting.tables, wanting.paused
     chosen: list[TableId] = []
     for item in sorted(_ids(feed)):
-        start = bisect_left(tables, item.first)
-        chosen += tables[start : min(bisect_right(tables, item.last), start + count)]
-    return chosen[:count]
+        within = range(bisect_left(tables, item.first), bisect_right(tables, item.last))
+        may_be = (tables[at] for at in within if not paused or tables[at] not in paused)
+        chosen += islice(may_be, count - len(chosen))
+    return chosen
 
 
-def _has(feed: ImageFeed, table: TableId, seen: ImageInputs) -> bool:
-    tables = seen.feeds[feed.feed].tables
-    at = bisect_left(tables, table)
-    return at < len(tables) and tables[at] == table
+def _may_have(feed: ImageFeed, table: TableId, seen: ImageInputs) -> bool:
+    wanting = seen.feeds[feed.feed]
+    at = bisect_left(wanting.tables, table)
+    return at < len(wanting.tables) and wanting.tables[at] == table and table not in wanting.paused
 
 
 def _with_openings(

@@ -42,7 +42,10 @@ class WantingFeed:
     unwanted: Collection[TableId] = ()
     """Of ``tables``, those that have none by the settings: it is not registered with them."""
     is_running: bool = True
-    """Not paused: it may be in a new barrier. What landed for it before it finds in the frontier topic."""
+    """Neither it nor all of its images are paused: it may be in a new barrier. What landed for it before it finds in
+    the frontier topic."""
+    paused: Collection[TableId] = frozenset()
+    """Tables of which nothing is scanned for it now."""
     entered: Collection[TableId] = ()
     """Tables that a DDL with R < finished_ts <= R' has brought into it with rows (renamed, recovered, exchanged), R
     being the one before and R' the next; empty without ``wants_initial``."""

@@ -34,9 +34,6 @@ SETTINGS: dict[str, str] = {
         )
     },
     "sink.kafka-config.sasl-oauth-audience": "an audience, which the Kafka client does not send",
-    "enable-active-active": "active-active replication",
-    "active-active-progress-interval": "active-active replication",
-    "active-active-sync-stats-interval": "active-active replication",
 }
 """Key of the setting (``[]``: any item of a list) and what it is about. A table: all that is in it."""
 

@@ -15,6 +15,8 @@ NO_EFFECT = {
     "check-gc-safe-point": "a changefeed may start at any ts that the raw log still holds",
     "enable-table-monitor": "there is no per-table monitor to turn on",
     "performance-mode": "batches grow and shrink with the load by themselves",
+    "active-active-progress-interval": "it is for active-active databases, which are not supported yet",
+    "active-active-sync-stats-interval": "it is for active-active databases, which are not supported yet",
     "event-collector-batch-count": "there is no event collector",
     "event-collector-batch-bytes": "there is no event collector",
     "sink.mysql-config.async-ddl-timeout": "DDL that the destination runs in the background is waited for",

@@ -43,6 +43,7 @@ def check_changefeed(config: ChangefeedConfig, origin: Origin) -> None:
         check_lake(config, origin)
     else:
         _check_protocol(config, origin)
+    _check_active_active(config, origin)
     _check_options_of_protocol(config, origin)
     _check_large_messages(config, origin)
     _check_integrity(config, origin)
@@ -66,6 +67,20 @@ def _check_database(config: ChangefeedConfig, origin: Origin) -> None:
     if config.bdr_mode:
         text = "bdr-mode is not supported yet with a database sink: what it writes would come back"
         raise origin.not_yet(("bdr-mode",), text)
+
+
+def _check_active_active(config: ChangefeedConfig, origin: Origin) -> None:
+    """As TiCDC's ``ReplicaConfig.ValidateAndAdjust``, but for database sinks."""
+    path: Path = ("enable-active-active",)
+    if not config.enable_active_active:
+        return
+    if config.uri.server is not None:
+        text = "enable-active-active is not supported yet with a database sink: of two rows the later must win"
+        raise origin.not_yet(path, text)
+    if config.uri.storage is None:
+        raise origin.error(path, "enable-active-active is for storage sinks (and for TiDB as sink in TiCDC)")
+    if config.consistent.level != "none":
+        raise origin.error(path, "enable-active-active excludes a redo log: set consistent.level to `none`")
 
 
 def _check_storage(config: ChangefeedConfig, origin: Origin) -> None:

@@ -57,7 +57,9 @@ class ChangefeedFile:
     event_collector_batch_count: int = setting(0, check=between(0, 8192))
     event_collector_batch_bytes: int = setting(0, check=at_least(0))
     enable_active_active: bool = False
-    active_active_progress_interval_s: Seconds = setting(Seconds(1800), key="active-active-progress-interval")
+    active_active_progress_interval_s: Seconds = setting(
+        Seconds(1800), key="active-active-progress-interval", check=shortest_duration("1ns")
+    )
     active_active_sync_stats_interval_s: Seconds = setting(Seconds(60), key="active-active-sync-stats-interval")
     sql_mode: str = SQL_MODE_DEFAULT
     initial: Initial = "none"

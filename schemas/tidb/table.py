@@ -144,6 +144,8 @@ class TableVersion:
     """Has a usable key, or is a view. Without it rows are skipped, unless the changefeed says ``force-replicate``."""
     soft_deletes: bool = False
     """TiDB marks it as SOFTDELETE or ACTIVE_ACTIVE: it deletes a row by a time in ``_tidb_softdelete_time``."""
+    active_active: bool = False
+    """TiDB marks it as ACTIVE_ACTIVE: of two writes to a row in two clusters the later one stays."""
 
     @property
     def name(self) -> str:
@@ -239,6 +241,7 @@ def _build(info: dict[str, Any], schema_id: int, schema: str, version: Ts) -> Ta
         is_sequence=bool(info.get("sequence")),
         eligible=is_eligible(info),
         soft_deletes=bool(info.get("is_active_active")) or info.get("softdelete_info") is not None,
+        active_active=bool(info.get("is_active_active")),
     )
 
 

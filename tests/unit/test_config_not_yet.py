@@ -4,6 +4,7 @@ import pytest
 
 from schemas.config.changefeed import load_changefeed
 from schemas.config.parse.origin import NotSupportedYetError
+from schemas.errors import ConfigError
 from tests.support.changefeed_config import AVRO, CANAL, refused
 
 FILES = "file:///data/out?protocol=csv"
@@ -20,7 +21,7 @@ LARGE = "[sink.kafka-config.large-message-handle]\n"
             "sql-mode = ''\n[[filter.event-filters]]\nmatcher = ['*.*']\nignore-insert-value-expr = 'a = 1'",
             "sql-mode",
         ),
-        (CANAL, "enable-active-active = true", "enable-active-active"),
+        ("mysql://u@h:1/", "enable-active-active = true", "enable-active-active"),
         (CANAL, "[sink.pulsar-config]\nx = 1", "sink.pulsar-config"),
         (CANAL + "&sasl-mechanism=gssapi", "", "sink.kafka-config.sasl-mechanism"),
         (CANAL, "[sink.kafka-config]\nsasl-gssapi-realm = 'x'", "sink.kafka-config.sasl-gssapi-realm"),
@@ -43,6 +44,31 @@ def test_load_changefeed_setting_without_effect_yet_is_refused_by_its_own_code(u
 def test_load_changefeed_other_sink_of_ticdc_is_refused_by_its_own_code(uri: str) -> None:
     error = refused(uri, "", NotSupportedYetError)
     assert f"sink scheme `{uri.partition(':')[0]}` is not supported yet" in error.message
+
+
+@pytest.mark.parametrize(
+    ("uri", "more", "what"),
+    [
+        (CANAL, "", "for storage sinks"),
+        ("blackhole:///?protocol=csv", "", "for storage sinks"),
+        (FILES, "[consistent]\nlevel = 'eventual'\nstorage = 's3://b/p'", "excludes a redo log"),
+    ],
+)
+def test_load_changefeed_active_active_where_ticdc_refuses_it_is_refused(uri: str, more: str, what: str) -> None:
+    error = refused(uri, f"enable-active-active = true\n{more}", ConfigError)
+    assert (error.code, error.fields["key"]) == ("bus.config", "enable-active-active")
+    assert what in error.message
+
+
+def test_load_changefeed_active_active_intervals_of_database_sinks_are_noted_and_checked() -> None:
+    text = (
+        "enable-active-active = true\nactive-active-progress-interval = '{}'\nactive-active-sync-stats-interval = '0s'"
+    )
+    config = load_changefeed(FILES, text.format("1h"))
+    assert config.enable_active_active
+    named = [note.partition(" ")[0] for note in config.notes]
+    assert named == ["active-active-progress-interval", "active-active-sync-stats-interval"]
+    assert refused(FILES, text.format("0s"), ConfigError).fields["key"] == "active-active-progress-interval"
 
 
 @pytest.mark.parametrize(

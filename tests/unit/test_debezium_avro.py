@@ -305,3 +305,12 @@ def test_debezium_avro_settings_are_held_as_those_of_avro() -> None:
     registry = registry_of(config, RegistryAccess.at(""))
     assert registry is not None
     registry.close()
+
+
+@PATHS
+def test_debezium_avro_virtual_generated_column_stands_in_no_schema_and_no_row(small_rows: int) -> None:
+    virtual = column(3, "twice") | {"generated_expr_string": "`id` * 2", "generated_stored": False}
+    table = table_of(VAL, virtual, name="t1")
+    assert encoder().schemas(table, "t") == encoder().schemas(table_of(VAL, name="t1"), "t")
+    _, value = message_of(encoder(), table, {2: b"aa"}, None, small_rows)
+    assert value["after"] == {"id": 1, "val": "aa"}

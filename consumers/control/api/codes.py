@@ -72,6 +72,7 @@ CDC_CODES: Final = {
     "schema.unknown_table": "CDC:ErrSnapshotTableNotFound",
     "sink.encode_refused": "CDC:ErrEncodeFailed",
     "sink.message_too_large": "CDC:ErrMessageTooLarge",
+    "sorter.active_active_table": "CDC:ErrInvalidReplicaConfig",
     "sorter.column_selector_failed": "CDC:ErrColumnSelectorFailed",
     "sorter.dispatch_failed": "CDC:ErrDispatcherFailed",
     "sorter.expression_column_not_found": "CDC:ErrExpressionColumnNotFound",

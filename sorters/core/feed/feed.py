@@ -73,6 +73,8 @@ class CompiledFeed:
     """``corruption-handle-level = "error"``."""
     bdr_mode: bool = False
     """Leave out what another replication wrote into this upstream, and DDL of clusters that are not the primary one."""
+    active_active: bool = False
+    """Every table is ACTIVE_ACTIVE, and only its DELETEs are left out (``enable-active-active``)."""
     ignore_start_ts: frozenset[int] = frozenset()
     zone: tzinfo = UTC
     """That rows are mounted in."""
@@ -201,6 +203,7 @@ def compile_feed(
         verify_checksums=config.integrity.enabled,
         stop_at_corrupt=config.integrity.corruption_handle_level == "error",
         bdr_mode=config.bdr_mode,
+        active_active=config.enable_active_active,
         ignore_start_ts=frozenset(config.filter.ignore_txn_start_ts),
         zone=UTC if is_sql else zone,
         message_bytes_max=config.kafka.max_message_bytes,

@@ -25,7 +25,7 @@ from sorters.core.feed.claim_check import StoreClaim
 from sorters.core.feed.feed import CompiledFeed
 from sorters.core.feed.large_messages import NamedRows, Room
 from sorters.core.filter.kept_rows import OnLeftOut, kept_rows, wanted_changes
-from sorters.core.filter.soft_deletes import sent_parts, soft_delete_time
+from sorters.core.filter.soft_deletes import check_active_active, sent_parts, soft_delete_time, without_deletes
 from sorters.core.flow.ledger import FlowLedger
 from sorters.core.mount.alike_tables import AlikeTables
 from sorters.core.mount.column import value_text
@@ -160,6 +160,8 @@ def encode_pass(
     :meth:`Encoder.topic_part` of each table.
     """
     encoded_at_ms = settings.encoded_at_ms
+    if feed.active_active:
+        check_active_active(table)
     kept = kept_parts(rows, table, feed, settings.on_corrupt, alike, settings.ledger)
     groups = [_split(part) if feed.split_updates else [part] for part in kept]
     if table.soft_deletes:
@@ -293,8 +295,11 @@ def _soft_deletes(  # the rows before and after their updates were split, and wh
     ``ledger`` is told of a DELETE that is left out, and of the PUT of an update that goes out as a DELETE. A DELETE
     half that is left out is no row that was landed.
     """
-    offset = soft_delete_time(table, is_sql=feed.is_sql)
-    sent = [sent_parts(group, offset) for group in groups]
+    if feed.active_active:
+        sent = [without_deletes(group) for group in groups]
+    else:
+        offset = soft_delete_time(table, is_sql=feed.is_sql)
+        sent = [sent_parts(group, offset) for group in groups]
     if ledger is not None:
         for before, after in zip(kept, sent, strict=True):
             if before.kind is RowKind.DELETE:

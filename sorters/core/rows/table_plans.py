@@ -85,7 +85,7 @@ class TablePlans:
         events, name = feed.events, (version.schema, version.table)
         if version.partitions or version.soft_deletes or events.ignored_ops(*name) or events.has_conditions(*name):
             return None
-        if feed.update_columns.concern(*name):
+        if feed.active_active or feed.update_columns.concern(*name):
             return None
         route, selection = feed.select(version)
         if selection is not None:

@@ -13,7 +13,7 @@ from schemas.tidb.table import TableVersion
 from schemas.tidb.time_zone import load_zone
 from sorters.core.filter.event_filter import EventFilter
 from sorters.core.filter.kept_rows import kept_rows, wanted_changes
-from sorters.core.filter.soft_deletes import sent_parts, soft_delete_time
+from sorters.core.filter.soft_deletes import check_active_active, sent_parts, soft_delete_time, without_deletes
 from sorters.core.filter.table_filter import TableFilter
 from sorters.core.filter.update_columns import UpdateColumns
 from sorters.core.mount.mounted import MountedPart
@@ -28,6 +28,7 @@ class FeedFilter:
     update_columns: UpdateColumns
     force_replicate: bool
     bdr_mode: bool
+    active_active: bool
     ignore_start_ts: frozenset[int]
 
     @classmethod
@@ -45,6 +46,7 @@ class FeedFilter:
             update_columns=UpdateColumns(config),
             force_replicate=config.force_replicate,
             bdr_mode=config.bdr_mode,
+            active_active=config.enable_active_active,
             ignore_start_ts=frozenset(rules.ignore_txn_start_ts),
         )
 
@@ -63,4 +65,7 @@ class FeedFilter:
         if not self.contains(table):
             return ()
         kept = kept_rows(parts, table, self.events, self.update_columns)[0]
+        if self.active_active:
+            check_active_active(table)
+            return without_deletes(kept)
         return sent_parts(kept, soft_delete_time(table, is_sql=False)) if table.soft_deletes else kept

@@ -11,6 +11,7 @@ from schemas.errors import BusError
 from schemas.nodes.changefeed import ChangefeedInfo, ZkPaths
 from sorters.core.feed.feed import compile_feed
 from sorters.core.filter.initial_tables import initial_tables
+from sorters.core.filter.table_filter import TableFilter
 
 
 def image_wishes(options: CaptureOptions, session: Session, on_failure: Callable[[BusError], None]) -> ImageWishes:
@@ -27,6 +28,8 @@ def image_rules(info: ChangefeedInfo) -> ImageRules:
     config = load_changefeed(info.sink_uri, info.config)
     table_filter = compile_feed(config, info.namespace).filter
     initial = initial_tables(config)
+    images = config.table_images
+    first = [TableFilter([rule], config.case_sensitive) for rule in images.first]
 
     def contains(table: StoredTable) -> bool:
         return (table.eligible or config.force_replicate) and table_filter.matches(table.schema, table.table)
@@ -34,4 +37,15 @@ def image_rules(info: ChangefeedInfo) -> ImageRules:
     def wants(table: StoredTable) -> bool:
         return initial.wants(table.schema, table.table)
 
-    return ImageRules(contains=contains, wants=wants, wants_initial=initial.any)
+    def rank(table: StoredTable) -> int | None:
+        ranks = (at for at, rule in enumerate(first) if rule.matches(table.schema, table.table))
+        return next(ranks, None)
+
+    return ImageRules(
+        contains=contains,
+        wants=wants,
+        wants_initial=initial.any,
+        rank=rank,
+        scans_max=images.tables_at_once,
+        lag_max_s=images.lag_max_s,
+    )

@@ -51,6 +51,7 @@ def check_changefeed(config: ChangefeedConfig, origin: Origin) -> None:
     _check_filter(config, origin)
     for number, initial in enumerate(config.initial_rules):
         _check_matcher(initial.matcher, ("initial-rules", number, "matcher"), origin)
+    _check_matcher(config.table_images.first, ("table-images", "first"), origin)
     _check_matcher(config.state_proofs, ("state-proofs",), origin)
     for index, rule in enumerate(config.sink.dispatchers):
         _check_dispatcher(rule, ("sink", "dispatchers", index), origin, protocol=config.protocol)

@@ -94,6 +94,20 @@ class InitialRule:
 
 
 @dataclass(frozen=True, kw_only=True)
+class TableImagesConfig:
+    """``[table-images]``: in what order images come, and at what cost to the changefeed itself. TiCDC has no such
+    table.
+    """
+
+    first: tuple[str, ...] = ()
+    """Table-filter rules: tables that match the first of them come before all others, and so on."""
+    tables_at_once: int = setting(4, check=between(1, 16))
+    """Of so many tables a chunk is scanned at one barrier; all of them go out at one ts."""
+    lag_max_s: int = setting(0, key="lag-seconds-max", check=at_least(0))
+    """While the changefeed's checkpoint is further behind PD's clock no chunk is begun; 0: no bound."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class SorterConfig:
     """``[sorter]``: how TideBus runs the changefeed. TiCDC has no such table."""
 

@@ -16,6 +16,7 @@ from schemas.config.sections import (
     SchedulerConfig,
     SorterConfig,
     SyncedStatusConfig,
+    TableImagesConfig,
 )
 from schemas.config.sink.blackhole import BLACKHOLE_PROTOCOL
 from schemas.config.sink.kafka import CodecConfig, KafkaConfig
@@ -77,6 +78,7 @@ class ChangefeedFile:
     integrity: IntegrityConfig = section(IntegrityConfig)
     synced_status: SyncedStatusConfig = section(SyncedStatusConfig)
     sorter: SorterConfig = section(SorterConfig)
+    table_images: TableImagesConfig = section(TableImagesConfig)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -52,6 +52,15 @@ def test_load_changefeed_takes_how_it_is_run() -> None:
     assert (config.sorter.cpu_share_max_percent, config.sorter.rows_per_second_max) == (50, 1000)
 
 
+def test_load_changefeed_takes_what_images_may_cost() -> None:
+    images = load_changefeed(CANAL, "").table_images
+    assert (images.first, images.tables_at_once, images.lag_max_s) == ((), 4, 0)
+    images = load_changefeed(
+        CANAL, "[table-images]\nfirst = ['a.b', 'a.*']\ntables-at-once = 2\nlag-seconds-max = 30"
+    ).table_images
+    assert (images.first, images.tables_at_once, images.lag_max_s) == (("a.b", "a.*"), 2, 30)
+
+
 def test_load_changefeed_all_uri_parameters_reach_their_settings() -> None:
     config = load_changefeed(
         "kafka+ssl://h1:9093,h2,[::1]:9094/t?protocol=canal-json&partition-num=4&replication-factor=3&kafka-version=3.6.0"

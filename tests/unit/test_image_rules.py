@@ -53,3 +53,16 @@ def test_a_changefeed_contains_what_its_filter_lets_through() -> None:
 def test_settings_that_are_not_allowed_are_said_to_be_so() -> None:
     with pytest.raises(ConfigError):
         image_rules(info(initial="sometimes"))
+
+
+def with_images(**settings: object) -> ChangefeedInfo:
+    config: dict[str, Any] = {"table-images": settings}
+    return info(**config)
+
+
+def test_the_first_rule_that_matches_a_table_says_where_it_comes() -> None:
+    rules = image_rules(with_images(**{"first": ["d.stock", "d.*", "e.x"], "lag-seconds-max": 30}))
+    places = [rules.rank(table(*name)) for name in (("d", "stock"), ("D", "other"), ("e", "x"), ("e", "y"))]
+    assert places == [0, 1, 2, None]
+    assert (rules.scans_max, rules.lag_max_s) == (4, 30)
+    assert image_rules(with_images(**{"tables-at-once": 9})).scans_max == 9

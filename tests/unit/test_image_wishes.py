@@ -55,7 +55,12 @@ class World:
         if info.sink_uri.startswith("broken:"):
             raise ConfigError("the sink is not allowed")
         self.compiled.append(info.changefeed_id)
-        return ImageRules(contains=lambda _: True, wants=lambda _: True, wants_initial="initial" in info.sink_uri)
+        return ImageRules(
+            contains=lambda _: True,
+            wants=lambda _: True,
+            wants_initial="initial" in info.sink_uri,
+            lag_max_s=9 if "bounded" in info.sink_uri else 0,
+        )
 
     def path(self, name: str) -> str:
         return PATHS.changefeed_info("default", name)
@@ -204,3 +209,19 @@ def test_wishes_are_not_known_while_zookeeper_does_not_answer() -> None:
     world.server.away = False
     world.known.look()
     assert world.feed("a") in (world.known.wishes() or {})
+
+
+def test_a_checkpoint_is_known_of_changefeeds_with_a_bound_to_their_lag_alone() -> None:
+    world = World()
+    world.server.write({world.path("a"): info("a"), world.path("b"): info("b", "kafka://h:1/bounded")})
+    world.known.look()
+    assert (world.known.checkpoint(world.feed("a")), world.known.checkpoint(world.feed("b"))) == (None, 1)
+    said = ChangefeedStatus(state="normal", checkpoint_ts=Ts(77), resolved_ts=Ts(78))
+    world.server.write({PATHS.changefeed_status("default", "b"): encode_changefeed_status(said)})
+    world.known.look()
+    assert world.known.checkpoint(world.feed("b")) == 77
+    world.server.write({world.path("b"): info("b")})
+    world.known.look()
+    world.server.write({world.path("a"): info("a", "kafka://h:1/bounded")})
+    world.known.look()
+    assert (world.known.checkpoint(world.feed("a")), world.known.checkpoint(world.feed("b"))) == (1, None)

@@ -32,6 +32,7 @@ class World:
         self.records: list[FrontierRecord] = []
         self.seconds, self.asked, self.all_know = 1.0, 0, True
         self.wished = wished
+        self.checkpoint_ts: Ts | None = None
         self.withdrawn: set[tuple[str, TableId]] = set()
         self.results: tuple[ScanResult, ...] | None = ()
         self.store = snapshot(("d", 1, [table_info(5, "a1"), table_info(6, "b1"), table_info(9, "a2")]))
@@ -48,6 +49,9 @@ class World:
 
     def services_know(self) -> bool:
         return self.all_know
+
+    def checkpoint(self, name: str) -> Ts | None:
+        return self.checkpoint_ts
 
     def answered(self, name: str, asked: Collection[AskedTable]) -> None:
         self.withdrawn.update((name, table) for _, table in asked)
@@ -265,3 +269,29 @@ def test_what_is_paused_is_scanned_no_more_and_said_so() -> None:
     assert [scan.table_id for scan in world.tick().barriers[0].scans] == [5]
     (shown,) = world.images.progress()
     assert (shown.state, shown.reason, shown.tables_paused) == ("running", "", 0)
+
+
+def test_a_changefeed_that_is_too_far_behind_is_deferred_and_said_to_be_so() -> None:
+    world = World({FEED: replace(WISH, lag_max_s=2)})
+    world.checkpoint_ts = at(-3)
+    for _ in range(2):
+        assert world.tick().barriers == ()
+    (shown,) = world.images.progress()
+    assert (shown.state, shown.tables_left) == ("deferred", 2)
+    assert shown.reason == "the changefeed is 4 s behind, its lag-seconds-max is 2"
+    world.checkpoint_ts = at(world.seconds)
+    assert [scan.table_id for scan in world.tick().barriers[0].scans] == [5, 9]
+    assert world.images.progress()[0].state == "running"
+
+
+def test_tables_come_in_the_order_that_a_changefeed_asks_for_also_after_a_ddl() -> None:
+    ranks = {"a2": 0, "a7": 0}
+    world = World({FEED: replace(WISH, scans_max=1, rank=lambda table: ranks.get(table.table))})
+    assert [scan.table_id for scan in world.tick().barriers[0].scans] == [9]
+    world.land_all()
+    world.tick()
+    world.ddl(at(world.seconds + 0.1), DdlType.RENAME_TABLE, 6, "a7")
+    assert [scan.table_id for scan in world.tick().barriers[0].scans] == [6], "before table 5"
+    world.land_all()
+    world.tick()
+    assert [scan.table_id for scan in world.tick().barriers[0].scans] == [5]

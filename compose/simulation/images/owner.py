@@ -81,6 +81,9 @@ class SimOwner:
                 wants_initial=is_initial,
                 is_running=feed not in world.paused,
                 paused=frozenset(world.resting.get(feed, ())),
+                ranks=world.ranks.get(feed, {}),
+                checkpoint_ts=world.readers[feed].checkpoint_ts,
+                lag_max_s=world.lag_max_s,
                 entered=[table for job in jobs for name, table in job.entered if name == feed] if is_initial else (),
                 requested={world.asked_mode.get(feed, ImageMode.BACKFILL): asked},
             )

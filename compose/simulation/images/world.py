@@ -54,6 +54,8 @@ class ImageWorld:
         self.paused: set[str] = set()
         self.resting: dict[str, set[TableId]] = {}
         """Tables of which no chunk is begun, by changefeed."""
+        self.ranks: dict[str, dict[TableId, int]] = {}
+        self.lag_max_s = self.rests.choice((0.0, 0.0, 0.3))
         self.asked: dict[str, list[TableId]] = {}
         """Tables whose image was asked for by hand."""
         self.asked_mode: dict[str, ImageMode] = {}
@@ -263,6 +265,7 @@ class ImageWorld:
         resting = self.resting.pop(name, None)
         if resting is None:
             self.resting[name] = set(self.rests.sample(tables, min(len(tables), 2)))
+            self.ranks[name] = {table: self.rests.randrange(2) for table in self.rests.sample(tables, 1)}
         self.note("rest", name, sorted(self.resting.get(name, ())))
 
     def _ask(self) -> None:

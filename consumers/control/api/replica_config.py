@@ -34,7 +34,7 @@ RENAMED: Final = {
 """The API's own names, where it is not the file's with underscores."""
 KEPT: Final = frozenset({"send-all-bootstrap-at-start", "target-schema", "target-table"})
 """Keys that keep their dashes in the API."""
-OURS: Final = ("sorter", "initial", "initial-rules", "initial-schema", "state-proofs")
+OURS: Final = ("sorter", "initial", "initial-rules", "initial-schema", "table-images", "state-proofs")
 """Settings that TiCDC does not have: its clients neither show nor send them."""
 NOT_SHOWN: Final = frozenset(
     {

@@ -51,8 +51,8 @@ class FeedProgress:
     namespace: str
     id: str
     state: str
-    """``running``; ``paused``, the changefeed or its images; or ``waiting``, until all captures and sorters know of
-    images."""
+    """``running``; ``paused``, the changefeed or its images; ``deferred`` while it is too far behind; or ``waiting``,
+    until all captures and sorters know of images."""
     reason: str = ""
     """For people: why none is scanned now."""
     tables_left: int

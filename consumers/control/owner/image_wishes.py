@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from typing import Final, Protocol, Self
 
 from consumers.control.changefeeds.asked_images import NOTHING_ASKED, AskedImages, AskedTable
-from consumers.control.changefeeds.feed_nodes import IMAGES, INFO, STATUS, FeedNodes, FeedView
+from consumers.control.changefeeds.feed_nodes import APPLIED, IMAGES, INFO, STATUS, FeedNodes, FeedView
 from consumers.control.changefeeds.image_requests import withdraw_images
 from consumers.control.cluster.look_thread import LookThread
-from consumers.control.core.images.feed_tables import Contains
+from consumers.control.core.images.feed_tables import Contains, Rank
 from edges.zookeeper.node_cache import Node, NodeCache
 from edges.zookeeper.session import Session
 from schemas.errors import BusError, CorruptDataError
-from schemas.ids import UpstreamId
+from schemas.ids import Ts, UpstreamId
 from schemas.json_text import read_json
 from schemas.nodes.changefeed import RUNNING, ChangefeedInfo, ZkPaths, state_of
 from schemas.nodes.sorter_service import FeedName, ServicePaths, decode_service
@@ -39,6 +39,12 @@ class ImageRules:
     """Of tables that it contains: whether their rows from before are wanted."""
     wants_initial: bool
     """Whether they are for any table."""
+    rank: Rank = lambda _: None
+    """Of tables that it contains: which come first."""
+    scans_max: int | None = None
+    """Tables of which a chunk is scanned at once; None: nothing is said."""
+    lag_max_s: int = 0
+    """While it is further behind no chunk begins; 0: no bound."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +60,10 @@ class ImageWish:
     """False: nobody can read its settings now. It is as it was registered, and gets no new barrier."""
     asked: AskedImages = NOTHING_ASKED
     """By hand."""
+    rank: Rank = lambda _: None
+    scans_max: int | None = None
+    lag_max_s: int = 0
+    """See :class:`ImageRules`."""
 
 
 class KnowsWishes(Protocol):
@@ -66,6 +76,9 @@ class KnowsWishes(Protocol):
 
     def services_know(self) -> bool:
         """Tell whether every sorter that runs, or may be given changefeeds, knows of images."""
+
+    def checkpoint(self, name: str) -> Ts | None:
+        """Return where the destination of a changefeed with a bound to its lag stands; None: nobody knows yet."""
 
     def answered(self, name: str, asked: Collection[AskedTable]) -> None:
         """Take that images of these tables need not be asked for any more."""
@@ -103,6 +116,9 @@ class ImageWishes:
         self._all_know = False
         self._lock = threading.Lock()
         self._answered: dict[str, frozenset[AskedTable]] = {}
+        self._lags: FeedNodes | None = None
+        """Made when a changefeed has a bound to its lag: it hears of each step of all changefeeds."""
+        self._checkpoints: dict[str, Ts] = {}
         self._looking = LookThread("wishes for table images", self.look, on_fatal, rest_s=LOOK_S)
 
     def __enter__(self) -> Self:
@@ -113,6 +129,8 @@ class ImageWishes:
         self._looking.stop()
         self._feeds.close()
         self._sorters.close()
+        if self._lags is not None:
+            self._lags.close()
 
     def wishes(self) -> Mapping[str, ImageWish] | None:
         """See :class:`KnowsWishes`."""
@@ -121,6 +139,10 @@ class ImageWishes:
     def services_know(self) -> bool:
         """See :class:`KnowsWishes`."""
         return self._all_know
+
+    def checkpoint(self, name: str) -> Ts | None:
+        """See :class:`KnowsWishes`."""
+        return self._checkpoints.get(name)
 
     def answered(self, name: str, asked: Collection[AskedTable]) -> None:
         """See :class:`KnowsWishes`."""
@@ -145,11 +167,29 @@ class ImageWishes:
         views = self._feeds.refresh()
         self._sorters.refresh()
         nodes = self._sorters.nodes
-        if self._seen is not None and self._seen[0] is views and self._seen[1] is nodes:
+        if self._seen is None or self._seen[0] is not views or self._seen[1] is not nodes:
+            self._all_know = all(self._knows(path, node) for path, node in nodes.items())
+            self._take(views)
+            self._seen = views, nodes
+        self._note_checkpoints()
+
+    def _note_checkpoints(self) -> None:
+        bounded = [name for name, wish in (self._known or {}).items() if wish.lag_max_s]
+        if not bounded:
             return
-        self._all_know = all(self._knows(path, node) for path, node in nodes.items())
-        self._take(views)
-        self._seen = views, nodes
+        if self._lags is None:
+            self._lags = FeedNodes(self._session, self._paths, (INFO, STATUS, APPLIED))
+        views, known = self._lags.refresh(), dict[str, Ts]()
+        for name in bounded:
+            view = views.get(self._names[name])
+            if view is None:
+                continue
+            try:
+                known[name] = view.stored().checkpoint_ts
+            except CorruptDataError:  # whoever shows the changefeed says so
+                if name in self._checkpoints:
+                    known[name] = self._checkpoints[name]
+        self._checkpoints = known
 
     def _withdraw(self) -> None:
         """Take answered tables out of ZooKeeper; only then is a later request for one of them another."""
@@ -218,4 +258,7 @@ def _wish_of(
         is_running=is_running,
         is_readable=is_readable,
         asked=asked,
+        rank=rules.rank,
+        scans_max=rules.scans_max,
+        lag_max_s=rules.lag_max_s,
     )

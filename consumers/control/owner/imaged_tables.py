@@ -13,7 +13,14 @@ from typing import Final
 from consumers.control.changefeeds.asked_images import AskedTable
 from consumers.control.core.images.feed_tables import FeedTables, replaced_by
 from consumers.control.core.images.images import step
-from consumers.control.core.images.inputs import ImageInputs, ImageLimits, Replaced, WantingFeed
+from consumers.control.core.images.inputs import (
+    ImageInputs,
+    ImageLimits,
+    Replaced,
+    WantingFeed,
+    is_behind,
+    lag_s,
+)
 from consumers.control.owner.image_progress import FeedProgress, FeedWait, ImageProgress
 from consumers.control.owner.image_wishes import ImageWish, KnowsWishes
 from consumers.control.owner.split_watch import Boundaries
@@ -104,7 +111,7 @@ class ImagedTables:
         }
         for name, wish in needed.items():
             if self._tables.get(name, (None,))[0] != wish.key:
-                tables = FeedTables.at(store.stored_at(published_ts), wish.contains, wish.wants)
+                tables = FeedTables.at(store.stored_at(published_ts), wish.contains, wish.wants, wish.rank)
                 # What went or came since then is still to come by the frontier.
                 for change in store.changes_between(published_ts, max(published_ts, self._newest_ddl_ts)):
                     tables = tables.with_ddl(change)
@@ -157,11 +164,11 @@ class ImagedTables:
                 waits = set(tables.current - tables.unwanted) if wish.wants_initial else set()
             waits |= {table for _, table in _asked(wish) - self._answered.get(name, frozenset())}
             if waits:
-                state, reason = self._state(wish)
+                state, reason = self._state(name, wish)
                 waiting[name] = FeedWait(state, reason, tables=waits, paused=wish.asked.paused)
         return self._progress.look(waiting, self._name_of)
 
-    def _state(self, wish: ImageWish) -> tuple[str, str]:
+    def _state(self, name: str, wish: ImageWish) -> tuple[str, str]:
         """Return whether chunks of a changefeed begin now, and why none does."""
         if not wish.is_running:
             return "paused", "the changefeed does not run"
@@ -169,6 +176,10 @@ class ImagedTables:
             return "paused", "its images are paused"
         if not (self._captures_know and self._known.services_know()):
             return "waiting", "a capture or sorter of an older version is there"
+        checkpoint_ts = self._known.checkpoint(name)
+        if is_behind(wish.lag_max_s, checkpoint_ts, self._last_ts):
+            behind_s = lag_s(checkpoint_ts, self._last_ts)
+            return "deferred", f"the changefeed is {behind_s:.0f} s behind, its lag-seconds-max is {wish.lag_max_s}"
         return "running", ""
 
     def close(self) -> None:
@@ -207,6 +218,10 @@ class ImagedTables:
             unwanted=tables.unwanted,
             is_running=wish.is_running and not wish.asked.is_paused,
             paused=wish.asked.paused,
+            ranks=tables.ranks,
+            scans_max=wish.scans_max,
+            checkpoint_ts=self._known.checkpoint(name),
+            lag_max_s=wish.lag_max_s,
             entered=tables.entered_between(before.resolved_ts, resolved_ts) if wish.wants_initial else (),
             requested=requested,
         )

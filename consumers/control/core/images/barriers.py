@@ -3,9 +3,11 @@
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from heapq import nsmallest
 from itertools import islice, pairwise
+from typing import Final
 
-from consumers.control.core.images.inputs import ImageInputs
+from consumers.control.core.images.inputs import ImageInputs, WantingFeed, is_behind
 from consumers.control.core.images.progress import Done, done_of, with_done
 from schemas.ids import CaptureId, TableId, Ts, physical_ms
 from schemas.rawlog.images import (
@@ -22,6 +24,9 @@ from schemas.rawlog.images import (
     missing_keys,
     opening_of,
 )
+
+_LAST: Final = 1 << 30
+"""The rank of tables without one."""
 
 # -- the end of a barrier ----------------------------------------------------------------------------------------------
 
@@ -106,16 +111,20 @@ def open_barrier(state: ImageState, seen: ImageInputs) -> ImageState:
         return state
     busy = {feed for barrier in state.barriers for feed in barrier.feeds}
     busy.update(feed for chunk in state.chunks for feed in chunk.feeds)
-    running = [feed for feed in state.feeds if feed.feed in seen.feeds and seen.feeds[feed.feed].is_running]
+    running = [feed for feed in state.feeds if feed.feed in seen.feeds and _may_begin(seen.feeds[feed.feed], seen)]
     held = [feed for feed in state.feeds if feed.feed in busy]
     done = done_of(state)
     for leader in running:
-        if leader.feed in busy or any(_shares(leader, other) for other in held):
+        if not leader.waits or leader.feed in busy or any(_shares(leader, other) for other in held):
             continue
         group = [feed for feed in running if feed.feed not in busy and _shares(leader, feed)]
         if gaps := _gaps(group, done, seen):
             return _with_barrier(state, seen, seen.new_ts, gaps, done)
     return state
+
+
+def _may_begin(wanting: WantingFeed, seen: ImageInputs) -> bool:
+    return wanting.is_running and not is_behind(wanting.lag_max_s, wanting.checkpoint_ts, seen.now_ts)
 
 
 def _is_too_soon(state: ImageState, seen: ImageInputs) -> bool:
@@ -135,14 +144,14 @@ def _ids(feed: ImageFeed) -> Iterable[IdRange]:
 
 
 def _gaps(group: list[ImageFeed], done: Done, seen: ImageInputs) -> list[_Gap]:
-    """Return what to scan: tables that are begun first, then those of the lowest ids."""
+    """Return what to scan: by the tables' ranks, those that are begun before others, then those of the lowest ids."""
     room = seen.limits.tables_max - len(done)
-    wanted: dict[TableId, None] = {}
-    for table in [*sorted(done), *sorted({table for feed in group for table in _next_tables(feed, seen)})]:
-        wanted.setdefault(table)
+    scans_max = min(_scans_max(feed, seen) for feed in group)
+    wanted = {*done, *(table for feed in group for table in _next_tables(feed, seen))}
+    ranks = {table: min(_rank(feed, table, seen) for feed in group) for table in wanted}
     gaps: list[_Gap] = []
-    for table in wanted:
-        if len(gaps) == seen.limits.scans_max:
+    for table in sorted(wanted, key=lambda table: (ranks[table], table not in done, table)):
+        if len(gaps) == scans_max:
             break
         if table not in done and room <= 0:
             continue
@@ -155,15 +164,27 @@ def _gaps(group: list[ImageFeed], done: Done, seen: ImageInputs) -> list[_Gap]:
 
 
 def _next_tables(feed: ImageFeed, seen: ImageInputs) -> list[TableId]:
-    """Return some tables that a changefeed waits for, those of the lowest ids."""
-    wanting, count = seen.feeds[feed.feed], seen.limits.scans_max + seen.limits.tables_max
-    tables, paused = wanting.tables, wanting.paused
-    chosen: list[TableId] = []
-    for item in sorted(_ids(feed)):
-        within = range(bisect_left(tables, item.first), bisect_right(tables, item.last))
-        may_be = (tables[at] for at in within if not paused or tables[at] not in paused)
-        chosen += islice(may_be, count - len(chosen))
-    return chosen
+    """Return some tables that a changefeed waits for: those of the lowest ranks, and those of the lowest ids."""
+    wanting, count = seen.feeds[feed.feed], _scans_max(feed, seen) + seen.limits.tables_max
+    tables, paused, ranks = wanting.tables, wanting.paused, wanting.ranks
+    waiting = (
+        tables[at]
+        for item in sorted(_ids(feed))
+        for at in range(bisect_left(tables, item.first), bisect_right(tables, item.last))
+        if not paused or tables[at] not in paused
+    )
+    if not ranks:
+        return list(islice(waiting, count))
+    # All of them are looked at: those that come first may have the highest ids.
+    return nsmallest(count, waiting, key=lambda table: (ranks.get(table, _LAST), table))
+
+
+def _rank(feed: ImageFeed, table: TableId, seen: ImageInputs) -> int:
+    return seen.feeds[feed.feed].ranks.get(table, _LAST)
+
+
+def _scans_max(feed: ImageFeed, seen: ImageInputs) -> int:
+    return seen.feeds[feed.feed].scans_max or seen.limits.scans_max
 
 
 def _may_have(feed: ImageFeed, table: TableId, seen: ImageInputs) -> bool:

@@ -1,7 +1,7 @@
 """Which physical tables a changefeed has, and which came to it with rows, as DDL jobs come."""
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Final, Self
 
 from consumers.control.core.images.inputs import Replaced
@@ -21,6 +21,8 @@ MOVES_ROWS: Final = frozenset(
 )
 """Jobs that give rows other ids."""
 Contains = Callable[[StoredTable], bool]
+Rank = Callable[[StoredTable], int | None]
+"""Returns where a table comes among those that come first; None: after them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,9 +38,14 @@ class FeedTables:
     entered: tuple[tuple[Ts, TableId], ...] = ()
     """Ids that came with rows that are wanted; ascending."""
     unwanted: frozenset[TableId] = frozenset()
+    rank: Rank = lambda _: None
+    ranks: Mapping[TableId, int] = field(default_factory=dict)
+    """Of tables that come first; those that went may be among them still."""
 
     @classmethod
-    def at(cls, tables: Iterable[StoredTable], contains: Contains, wants: Contains) -> Self:
+    def at(
+        cls, tables: Iterable[StoredTable], contains: Contains, wants: Contains, rank: Rank = lambda _: None
+    ) -> Self:
         """Return it as of a schema with these tables."""
         own = [table for table in tables if contains(table)]
         return cls(
@@ -46,6 +53,8 @@ class FeedTables:
             wants=wants,
             current=frozenset(table for stored in own for table in stored.physical_ids),
             unwanted=frozenset(table for stored in own if not wants(stored) for table in stored.physical_ids),
+            rank=rank,
+            ranks=_ranks(own, rank),
         )
 
     def with_ddl(self, change: SchemaChange) -> Self:
@@ -67,7 +76,14 @@ class FeedTables:
             lost=(*self.lost, *((ts, table) for table in sorted(gone))),
             entered=(*self.entered, *((ts, table) for table in sorted(with_rows - unwanted))),
             unwanted=self.unwanted - gone - after.keys() | unwanted,
+            ranks=self._ranks_after(change, after),
         )
+
+    def _ranks_after(self, change: SchemaChange, after: Mapping[TableId, StoredTable]) -> Mapping[TableId, int]:
+        ranks = _ranks({id(stored): stored for stored in after.values()}.values(), self.rank)
+        if not ranks and not self.ranks.keys() & after.keys():
+            return self.ranks
+        return {table: rank for table, rank in self.ranks.items() if table not in after} | ranks
 
     def tables(self, since_ts: Ts) -> list[TableId]:
         """Return the ids that it has, and those that went above ``since_ts``; ascending."""
@@ -86,6 +102,11 @@ class FeedTables:
             lost=tuple(item for item in self.lost if item[0] > ts),
             entered=tuple(item for item in self.entered if item[0] > ts),
         )
+
+
+def _ranks(tables: Iterable[StoredTable], rank: Rank) -> dict[TableId, int]:
+    ranked = ((stored, rank(stored)) for stored in tables)
+    return {table: at for stored, at in ranked if at is not None for table in stored.physical_ids}
 
 
 def replaced_by(change: SchemaChange) -> Replaced | None:

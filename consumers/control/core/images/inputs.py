@@ -5,10 +5,11 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
-from schemas.ids import CaptureId, TableId, Ts
+from schemas.ids import CaptureId, TableId, Ts, physical_ms
 from schemas.rawlog.frontier import FrontierRecord
 from schemas.rawlog.images import ImageMode, ScanResult
 
+_NO_RANKS: Final[Mapping[TableId, int]] = MappingProxyType({})
 _NO_REQUESTS: Final[Mapping[ImageMode, Collection[TableId]]] = MappingProxyType({})
 
 
@@ -46,11 +47,29 @@ class WantingFeed:
     the frontier topic."""
     paused: Collection[TableId] = frozenset()
     """Tables of which nothing is scanned for it now."""
+    ranks: Mapping[TableId, int] = field(default_factory=lambda: _NO_RANKS)
+    """Of tables that come before others: those of a lower rank first, then by id; then all that have none."""
+    scans_max: int | None = None
+    """Of a barrier that it is in; None: as the limits say."""
+    checkpoint_ts: Ts | None = None
+    """Where its destination stands; None: nobody knows."""
+    lag_max_s: float = 0
+    """While that is further behind PD's clock it is in no new barrier; 0: no bound."""
     entered: Collection[TableId] = ()
     """Tables that a DDL with R < finished_ts <= R' has brought into it with rows (renamed, recovered, exchanged), R
     being the one before and R' the next; empty without ``wants_initial``."""
     requested: Mapping[ImageMode, Collection[TableId]] = field(default_factory=lambda: _NO_REQUESTS)
     """Asked by hand and not accepted yet: tables are taken that it does not wait for already."""
+
+
+def lag_s(checkpoint_ts: Ts | None, now_ts: Ts) -> float:
+    """Return how far a destination is behind; 0 where nobody knows."""
+    return 0.0 if checkpoint_ts is None else max(0, physical_ms(now_ts) - physical_ms(checkpoint_ts)) / 1000
+
+
+def is_behind(lag_max_s: float, checkpoint_ts: Ts | None, now_ts: Ts) -> bool:
+    """Tell whether a changefeed is so far behind that it gets no new chunk; with a bound of 0 none ever is."""
+    return lag_max_s > 0 and lag_s(checkpoint_ts, now_ts) > lag_max_s
 
 
 @dataclass(frozen=True, slots=True)

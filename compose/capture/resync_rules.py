@@ -30,8 +30,15 @@ def check_resync(info: ChangefeedInfo, tables: Iterable[StoredTable]) -> None:
             mode=ImageMode.RESYNC,
             protocol=config.protocol,
         )
+    is_lake = config.uri.is_lake
+    if is_lake and config.sink.iceberg.mode != "upsert":
+        raise ImageRefusedError(
+            "lake tables of mode append hold each change, and lose none; `backfill` is possible",
+            changefeed=info.changefeed_id,
+            mode=ImageMode.RESYNC,
+        )
     for stored in tables:
-        if why := _misfit(feed, stored):
+        if why := _misfit(feed, stored, is_lake=is_lake):
             raise ImageRefusedError(
                 "rows that the table's image lacks cannot be deleted, so it has no resync; `backfill` is possible",
                 changefeed=info.changefeed_id,
@@ -41,11 +48,11 @@ def check_resync(info: ChangefeedInfo, tables: Iterable[StoredTable]) -> None:
             )
 
 
-def _misfit(feed: CompiledFeed, stored: StoredTable) -> str | None:
+def _misfit(feed: CompiledFeed, stored: StoredTable, *, is_lake: bool) -> str | None:
     if stored.partition_ids:
         return "it is partitioned: each partition is imaged by itself, and none tells the rows of the others"
-    if not feed.has_processors:
+    if not feed.has_processors and not is_lake:
         return None
     if RowOp.DELETE in feed.events.ignored_ops(stored.schema, stored.table):
         return "an event filter of the changefeed leaves its deletes out"
-    return range_misfit(stored.decode())
+    return None if is_lake else range_misfit(stored.decode())

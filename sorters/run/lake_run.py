@@ -30,7 +30,7 @@ from sorters.core.columnar.row_changes import rows_where
 from sorters.core.cut.cut import Cut
 from sorters.core.cut.cut_plan import plan_cuts
 from sorters.core.feed.feed import compile_feed
-from sorters.core.feed.scope import concerns, tables_at
+from sorters.core.feed.scope import concerns, table_at, tables_at
 from sorters.core.filter.soft_deletes import sent_parts, soft_delete_time
 from sorters.core.lake.changes import part_changes
 from sorters.core.lake.commits import shows_all, steps_of_cut
@@ -252,7 +252,7 @@ class LakeRun:
                 count += tables.write(version, parts, step)
             for change in changes:
                 if change.job.finished_ts == upto_ts:
-                    tables.follow(change, store)
+                    tables.follow(change, store, cut.left_out)
         if self._stopping.is_set():
             return None
         if shows_all(cut.left_out):
@@ -274,7 +274,21 @@ class LakeRun:
                     if version.soft_deletes:
                         kept = sent_parts(kept, soft_delete_time(version, is_sql=False))
                     of_table += [part_changes(part, self._config.sink.iceberg.mode) for part in kept]
-        yield from ((version, changes) for version, changes in parts.values() if changes)
+        resynced = {(version.table_id, version.version): version for version in self._resynced(tables, step)}
+        for key, version in resynced.items():
+            parts.setdefault(key, (version, []))
+        yield from (part for key, part in parts.items() if part[1] or key in resynced)
+
+    def _resynced(self, tables: LakeTables, step: Cut) -> Iterator[TableVersion]:
+        """Yield the tables that a step says more of than rows, and have not had it."""
+        for table_id in sorted({chunk.table_id for chunk in step.chunks} & step.resynced):
+            stored = table_at(self._schemas.store, table_id, step.upto_ts, self._feed)
+            version = None if stored is None else self._schemas.store.decoded(stored)
+            if version is None or not tables.resynced(version, step):
+                continue
+            done = tables.progress(version)
+            if done is not None and done.watermark_ts < step.upto_ts:
+                yield version
 
     def _rows_of(self, step: Cut) -> Iterator[RowChanges]:
         raw = self._reader.read_cut(step, _RAW_BYTES_MAX)

@@ -133,10 +133,10 @@ class ImagedBank:
 
 
 def _table_of(keys: KeyRange) -> TableId:
-    return CREDIT if keys == WHOLE else DEBIT
+    return next(table for table in (DEBIT, CREDIT) if keys.start.startswith(KeyRange.of_table(table).start))
 
 
-def _feed_name(sorter: Sorter) -> str:
+def feed_name(sorter: Sorter) -> str:
     path = sorter.paths.changefeed_info("default", sorter.changefeed_id)
     return image_feed("default", sorter.changefeed_id, int(sorter.client.exists(path).czxid))
 
@@ -152,7 +152,7 @@ def test_lake_tables_with_images_killed_anywhere_have_each_row_once_and_no_tag_b
 ) -> None:
     uri = f"iceberg://?warehouse=file://{lake.folder}&mode={mode}&commit-interval=1s"
     sorter.create(bank.log.upstream, uri, start_ts=START_TS, config={"initial": "snapshot"})
-    imaged = ImagedBank(bank, _feed_name(sorter))
+    imaged = ImagedBank(bank, feed_name(sorter))
     imaged.write()
     sorter.trouble = DIES.format(method=method, calls=calls, before=before)
     sorter.start()

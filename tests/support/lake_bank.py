@@ -59,6 +59,10 @@ class LakeBank:
                 self._put(source, giver, self.balances[source][giver] - amount)
             self._put(target, taker, self.balances[target].get(taker, 0) + amount)
 
+    def lose(self) -> None:
+        """Let nobody hear of what was not published yet."""
+        self._waiting.clear()
+
     def advance(self, after: int = 1_000, images: ImageState = NO_IMAGES) -> int:
         """Publish all of it, and what the owner says of images; return the frontier's ts."""
         self.ts += after

@@ -69,17 +69,14 @@ def test_api_asks_for_images_of_tables(api: Api, bus: Memory, mode: ImageMode) -
     assert api.ask("POST", f"/api/tidebus/changefeeds/cf/tables/{mode}", {"tables": []})[0] == 400
 
 
-@pytest.mark.parametrize(
-    ("mode", "sink_uri"),
-    [(RESYNC, "s3://bucket/f?protocol=csv"), (RESYNC, "file:///f"), (BACKFILL, "iceberg://?warehouse=file:///w")],
-)
-def test_images_that_no_sink_writes_are_refused_by_name(mode: ImageMode, sink_uri: str) -> None:
-    for taken in (URI, "mysql://root@h:3306/", "s3://bucket/f?protocol=csv"):
+@pytest.mark.parametrize("sink_uri", ["s3://bucket/f?protocol=csv", "file:///f"])
+def test_images_that_no_sink_writes_are_refused_by_name(sink_uri: str) -> None:
+    for taken in (URI, "mysql://root@h:3306/", "iceberg://?warehouse=file:///w", "s3://bucket/f?protocol=csv"):
         check_mode(BACKFILL, taken)
-    for taken in (URI, "mysql://root@h:3306/", "tidb://root@h:4000/"):
+    for taken in (URI, "mysql://root@h:3306/", "tidb://root@h:4000/", "iceberg://?warehouse=file:///w"):
         check_mode(RESYNC, taken)
-    with pytest.raises(NotSupportedYetError, match=f"`{mode}` is not supported yet"):
-        check_mode(mode, sink_uri)
+    with pytest.raises(NotSupportedYetError, match="`resync` is not supported yet"):
+        check_mode(RESYNC, sink_uri)
 
 
 @pytest.fixture

@@ -199,6 +199,14 @@ def stored(**more: Any) -> StoredTable:
             stored(),
             "leaves its deletes out",
         ),
+        ("iceberg://?warehouse=file:///w&mode=append", {}, stored(), "hold each change"),
+        ("iceberg://?warehouse=file:///w&mode=upsert", {}, stored(partition=PARTITION), "partitioned"),
+        (
+            "iceberg://?warehouse=file:///w&mode=upsert",
+            {"filter": {"event-filters": [{"matcher": ["d.*"], "ignore-event": ["delete"]}]}},
+            stored(),
+            "leaves its deletes out",
+        ),
     ],
 )
 def test_a_resync_that_would_be_none_is_refused_by_name(
@@ -213,4 +221,5 @@ def test_a_resync_that_would_be_none_is_refused_by_name(
 def test_a_resync_is_taken_where_rows_can_be_told() -> None:
     for uri in ("mysql://h:1/", "kafka://h:1/t?protocol=canal-json", "kafka://h:1/t?protocol=debezium"):
         check_resync(replace(INFO, sink_uri=uri), [stored()])
-    check_resync(replace(INFO, sink_uri="kafka://h:1/t?protocol=simple"), [stored(pk_is_handle=False)])
+    for uri in ("kafka://h:1/t?protocol=simple", "iceberg://?warehouse=file:///w&mode=upsert"):
+        check_resync(replace(INFO, sink_uri=uri), [stored(pk_is_handle=False)])

@@ -23,7 +23,6 @@ from edges.zookeeper.node_cache import ANSWER_S
 from edges.zookeeper.nodes import read_node, replace_node
 from edges.zookeeper.session import Session
 from schemas.config.parse.origin import NotSupportedYetError
-from schemas.config.sink.iceberg import ICEBERG_SCHEMES
 from schemas.config.sink.storage import STORAGE_SCHEMES
 from schemas.errors import Action, BusError
 from schemas.ids import TableId
@@ -42,12 +41,9 @@ def check_mode(mode: ImageMode, sink_uri: str) -> None:
     """Refuse what this version cannot emit.
 
     Raises:
-        NotSupportedYetError: a sink of lake tables, or a resync into files.
+        NotSupportedYetError: a resync into files.
     """
     scheme = sink_uri.partition("://")[0].lower()
-    if scheme in ICEBERG_SCHEMES:
-        text = f"`{mode}` is not supported yet with an Iceberg sink: it takes images at its beginning alone"
-        raise NotSupportedYetError(text, key=mode)
     if mode is ImageMode.RESYNC and scheme in STORAGE_SCHEMES:
         text = "`resync` is not supported yet with a storage sink: files have no place for rows that are there no more"
         raise NotSupportedYetError(text, key=mode)

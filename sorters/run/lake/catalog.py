@@ -19,6 +19,7 @@ from sorters.core.lake.commits import LakeProgress, expired_tags, tag_name, tag_
 from sorters.core.lake.errors import LakeOvertakenError, LakeSchemaError, LakeTakenError, LakeWatermarkLostError
 from sorters.core.lake.evolution import SET_ASIDE_DOC, Evolution, LakeField, field_doc
 from sorters.core.lake.layout import LakeLayout
+from sorters.core.lake.resync import LakeResync
 from sorters.run.lake.names import LakeName
 from sorters.run.lake.rows import LakeRows
 
@@ -30,6 +31,8 @@ TABLE_ID, SCHEMA_TS = "tidebus.table_id", "tidebus.schema_ts"
 """Properties of a table: TiDB's id, and the ts of the DDL that the fields follow."""
 IMAGE_TO_COME = "tidebus.image_to_come"
 """A property of a table that was made for rows of its image, until main shows all of them."""
+RESYNC = "tidebus.resync"
+"""A property of a table that is resynced (:mod:`sorters.core.lake.resync`)."""
 BRANCH_PREFIX = "tidebus_"
 MAIN = "main"
 NEW_TABLE = {
@@ -221,6 +224,19 @@ class LakeTable:
         image_to_come = self._table.properties().get(IMAGE_TO_COME) is not None
         return LakeProgress(Ts(int(said)), frozenset(ts for ts in tags if ts is not None), image_to_come)
 
+    def resync(self) -> LakeResync | None:
+        """Return what it notes of a resync under way.
+
+        Raises:
+            CorruptDataError: somebody has changed the note.
+        """
+        said = self._table.properties().get(RESYNC)
+        return None if said is None else LakeResync.decode(str(said))
+
+    def files_upto(self) -> int:
+        """Return the sequence number of main's newest snapshot, above which files of later ones have theirs."""
+        return int(self._table.currentSnapshot().sequenceNumber())
+
     def begin(self) -> None:
         """Make the run's branch where main is; those of earlier runs go."""
         head = int(self._table.currentSnapshot().snapshotId())
@@ -243,8 +259,9 @@ class LakeTable:
         moved = self._table.currentSnapshot().snapshotId() != self._begun[0]
         return moved and self._begun[1:] == (self.progress().watermark_ts, self.schema_ts)
 
-    def publish(self, watermark_ts: Ts, schema_ts: Ts | None = None) -> None:
-        """Move main to the run's branch, in one step with its watermark, and with the DDL that it follows now.
+    def publish(self, watermark_ts: Ts, schema_ts: Ts | None = None, resync: LakeResync | None = None) -> None:
+        """Move main to the run's branch, in one step with its watermark, with the DDL that it follows now, and with
+        what it notes of a resync; None: none is under way.
 
         Raises:
             LakeOvertakenError: main is not where the branch began, or the branch is gone: somebody else has written.
@@ -264,15 +281,22 @@ class LakeTable:
         update = transaction.updateProperties().set(WATERMARK, str(watermark_ts))
         if schema_ts is not None:
             update.set(SCHEMA_TS, str(schema_ts))
-        update.commit()
+        (update.remove(RESYNC) if resync is None else update.set(RESYNC, resync.encode())).commit()
         transaction.commitTransaction()
 
     def evolve(
-        self, evolution: Evolution, table_id: TableId, schema_ts: Ts | None, emptied_at: Ts | None = None
+        self,
+        evolution: Evolution,
+        table_id: TableId,
+        schema_ts: Ts | None,
+        emptied_at: Ts | None = None,
+        *,
+        image_to_come: bool = False,
     ) -> None:
         """Change the fields, and empty the table where ``emptied_at`` says at which ts, in one step.
 
-        ``schema_ts`` None: more is to be done before the table follows the DDL.
+        ``schema_ts`` None: more is to be done before the table follows the DDL. ``image_to_come``: it gets rows of an
+        image from here on.
         """
         transaction = self._table.newTransaction()
         if emptied_at is not None:
@@ -287,7 +311,9 @@ class LakeTable:
             self._update_schema(transaction.updateSchema(), evolution)
         update = transaction.updateProperties().set(TABLE_ID, str(table_id))
         if emptied_at is not None:
-            update.set(WATERMARK, str(emptied_at))
+            update.set(WATERMARK, str(emptied_at)).remove(RESYNC)
+        if image_to_come:
+            update.set(IMAGE_TO_COME, "true").remove(RESYNC)
         if schema_ts is not None:
             update.set(SCHEMA_TS, str(schema_ts))
         update.commit()

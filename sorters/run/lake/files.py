@@ -94,6 +94,19 @@ class LakeFiles:
             delta.toBranch(self._branch).commit()
         return True
 
+    def drop_upto(self, table: LakeTable, sequence: int) -> int:
+        """Take data files away that were there at a sequence number, whatever they hold; return how many."""
+        table.java.refresh()
+        delete, count = table.java.newDelete(), 0
+        with closing(table.java.newScan().useRef(self._branch).planFiles()) as tasks:
+            for task in tasks.iterator():
+                if int(task.file().dataSequenceNumber()) <= sequence:
+                    delete.deleteFile(task.file())
+                    count += 1
+        if count:
+            delete.toBranch(self._branch).commit()
+        return count
+
     @staticmethod
     def _is_ours(table: Any) -> bool:
         return (

@@ -33,12 +33,15 @@ class Compacted:
 
 
 def compact(table: LakeTable, session: Any) -> Compacted:
-    """Write small data files, and those of which much is deleted, anew as larger ones; one snapshot.
+    """Write small data files, and those of which much is deleted, anew as larger ones; one snapshot. Nothing is done to
+    a table that is resynced: which of its files are from before would not be known any more.
 
     Raises:
         Py4JJavaError: somebody has deleted rows of these files meanwhile; nothing is changed then.
     """
     table.java.refresh()
+    if table.resync() is not None:
+        return Compacted(0, 0, 0)
     actions = session._jvm.org.apache.iceberg.spark.actions.SparkActions.get(session._jsparkSession)
     action = actions.rewriteDataFiles(table.java)
     for key, value in _REWRITE.items():

@@ -10,6 +10,7 @@ from schemas.ddl.schema_change import SchemaChange, StoredTable, TableChange
 from schemas.ddl.schema_store import SchemaStore
 from schemas.errors import InvariantBrokenError
 from schemas.ids import Ts
+from schemas.rawlog.images import ImageChunk
 from schemas.tidb.table import TableVersion
 from sorters.core.cut.cut import Cut
 from sorters.core.cut.images import LeftOut
@@ -29,6 +30,7 @@ from sorters.core.lake.commits import (
 from sorters.core.lake.errors import LakeSchemaError
 from sorters.core.lake.evolution import Evolution, plan_evolution
 from sorters.core.lake.layout import lake_layout
+from sorters.core.lake.resync import resync_after
 from sorters.core.lake.values import lake_array
 from sorters.core.mount.filled_columns import ConstantColumn
 from sorters.run.lake.catalog import LakeCatalog, LakeTable
@@ -86,23 +88,27 @@ class LakeTables:
 
     def write(self, version: TableVersion, changes: Sequence[pa.Table], step: Cut) -> int:
         """Write and publish the changes of a table within a step of a cut, rows of its image among them; return how
-        many there were.
+        many there were. There may be none where its image is a resync's: then what it says of keys is noted.
 
         Raises:
             LakeSchemaError, LakeValueError: its lake table cannot hold them.
             Exception: Spark's, Py4J's.
         """
         name, mode = self.name(version), self._settings.mode
-        ordered = in_order(changes)
-        rows = written_columns(ordered, version, mode)
+        ordered = in_order(changes) if changes else None
+        rows = None if ordered is None else written_columns(ordered, version, mode)
         self._check_lease()
-        table = self._known(name) or self._create(name, version, step.after_ts, step.left_out)
+        table = self._known(name)
+        if table is None:
+            table = self._create(name, version, step.after_ts, image_to_come=_has_image(version, step))
         if table.schema_ts > version.version:
             raise InvariantBrokenError("rows of a lake table are older than the ddl that it follows", table=str(name))
         if table.schema_ts < version.version:
             table.evolve(self._evolution(table, version), version.table_id, version.version)
 
         def put() -> None:
+            if rows is None:
+                return
             if mode == "append":
                 if not self._files.append(table, rows):
                     self._rows.append(name, rows)
@@ -111,24 +117,38 @@ class LakeTables:
                 if not self._files.merge(table, rows, keys):
                     self._rows.merge(name, rows, keys)
 
-        self._write_and_publish(table, put, step.upto_ts)
-        shown = {"table": str(name), "rows": ordered.num_rows, "upto_ts": step.upto_ts}
-        log.debug("lake table is written", extra=shown)
-        return int(ordered.num_rows)
+        self._write_and_publish(table, put, step.upto_ts, chunks=self.resynced(version, step))
+        count = 0 if ordered is None else int(ordered.num_rows)
+        log.debug("lake table is written", extra={"table": str(name), "rows": count, "upto_ts": step.upto_ts})
+        return count
 
-    def follow(self, change: SchemaChange, store: SchemaStore) -> None:
+    def resynced(self, version: TableVersion, step: Cut) -> tuple[ImageChunk, ...]:
+        """Return the chunks of a step after which a lake table loses what they lack. None of a table that has become
+        partitioned: its image goes on as a backfill.
+        """
+        if self._settings.mode != "upsert":
+            return ()
+        chunks = (chunk for chunk in step.chunks if chunk.table_id in step.resynced)
+        return tuple(chunk for chunk in chunks if chunk.table_id == version.table_id and not version.partitions)
+
+    def follow(self, change: SchemaChange, store: SchemaStore, left_out: LeftOut | None = None) -> None:
         """Do what a DDL does to lake tables.
+
+        Args:
+            left_out: by the cut that the DDL lies in, for images to come.
 
         Raises:
             LakeSchemaError: one cannot follow it.
             TableBecameIneligibleError, RenameIntoFilterError: the changefeed must not go on.
         """
-        if not events_to_send(change, self._feed):
-            return  # a filter leaves it out; where rows have other columns from here on, they bring them
+        is_sent = bool(events_to_send(change, self._feed))
         for table in change.tables:
-            if self._covers(table.post):
+            if self._covers(table.post) and not self._covers(table.pre):
+                self._begin_anew(change, table, store, left_out)
+            # Where a filter leaves the DDL out and rows have other columns from here on, they bring them.
+            if self._covers(table.post) and is_sent:
                 self._follow_table(change, table, store)
-            elif table.pre is not None:
+            elif table.pre is not None and self._covers(table.pre) and not self._covers(table.post):
                 self._tables.pop(self.name(store.decoded(table.pre)), None)
 
     def tag(self, watermark_ts: Ts, names: Collection[str] | None = None) -> None:
@@ -190,22 +210,38 @@ class LakeTables:
         return table
 
     def _create(
-        self, name: LakeName, version: TableVersion, watermark_ts: Ts, left_out: LeftOut | None = None
+        self, name: LakeName, version: TableVersion, watermark_ts: Ts, *, image_to_come: bool = False
     ) -> LakeTable:
         columns = lake_columns(version, self._settings.mode)
         layout = lake_layout(self._settings, columns)
-        is_imaged = left_out is not None and any(map(left_out.of_table, version.physical_ids))
         table = self._catalog.create(
-            name, columns, layout, version.table_id, version.version, watermark_ts, image_to_come=is_imaged
+            name, columns, layout, version.table_id, version.version, watermark_ts, image_to_come=image_to_come
         )
         self._tables[name] = table
         return table
+
+    def _begin_anew(
+        self, change: SchemaChange, sides: TableChange, store: SchemaStore, left_out: LeftOut | None
+    ) -> None:
+        """Empty what stands in a lake table whose table comes to the changefeed (again) by a DDL, where an image brings
+        all its rows, or where it held another table's: nobody knows what has gone from it meanwhile.
+        """
+        assert sides.post is not None
+        version, ts = store.decoded(sides.post), change.job.finished_ts
+        table = self._known(self.name(version))
+        if table is None or self._settings.mode == "append" or table.progress().watermark_ts >= ts:
+            return
+        is_imaged = left_out is not None and any(map(left_out.of_table, version.physical_ids))
+        if is_imaged or table.table_id != version.table_id:
+            self._check_lease()
+            table.evolve(Evolution(), version.table_id, None, ts, image_to_come=is_imaged)
+            log.info("lake table begins anew", extra={"table": str(table.name), "ts": ts})
 
     def _follow_table(self, change: SchemaChange, sides: TableChange, store: SchemaStore) -> None:
         assert sides.post is not None
         post, mode, ts = store.decoded(sides.post), self._settings.mode, change.job.finished_ts
         name = self.name(post)
-        if sides.pre is not None and is_renamed(sides.pre, sides.post):
+        if sides.pre is not None and self._covers(sides.pre) and is_renamed(sides.pre, sides.post):
             self._check_rename(store.decoded(sides.pre), post)
         table = self._known(name)
         self._check_lease()
@@ -246,23 +282,43 @@ class LakeTables:
                 value = lake_array(ConstantColumn(spec, spec.absent_value, 1), lake_type(spec), version.name)[0]
                 self._rows.fill(table.name, spec.name, value.as_py())
 
-        self._write_and_publish(table, put, table.progress().watermark_ts, version.version)
+        if table.resync() is not None:  # each row stands in a file of now, so that none tells which are from before
+            log.warning("lake table is backfilled from here on, not resynced", extra={"table": str(table.name)})
+        self._write_and_publish(table, put, table.progress().watermark_ts, version.version, ends_resync=True)
 
-    def _write_and_publish(
-        self, table: LakeTable, put: Callable[[], None], watermark_ts: Ts, schema_ts: Ts | None = None
+    def _write_and_publish(  # what one step of Iceberg's says
+        self,
+        table: LakeTable,
+        put: Callable[[], None],
+        watermark_ts: Ts,
+        schema_ts: Ts | None = None,
+        *,
+        chunks: Collection[ImageChunk] = (),
+        ends_resync: bool = False,
     ) -> None:
         """Write rows to the branch and publish it; anew where a compaction has come in between."""
         for _ in range(OVERTAKEN_MAX):
             table.begin()
+            resync = None if ends_resync else resync_after(table.resync(), chunks, table.files_upto())
             put()
+            if resync is not None and resync.is_whole:
+                files = self._files.drop_upto(table, resync.files_upto)
+                log.info("lake table is resynced", extra={"table": str(table.name), "files_dropped": files})
+                resync = None
             self._check_lease()
             if not table.is_overtaken():
                 break
             log.info("lake table was compacted meanwhile: it is written again", extra={"table": str(table.name)})
-        table.publish(watermark_ts, schema_ts)
+        table.publish(watermark_ts, schema_ts, resync)
 
     def _check_rename(self, pre: TableVersion, post: TableVersion) -> None:
         """Refuse to rename a lake table: a Hadoop catalog cannot."""
         if self.name(pre) != self.name(post) and self._known(self.name(pre)) is not None:
             reason = "a catalog of files cannot rename a table; route its new name to the old one by target-table"
             raise LakeSchemaError("lake table cannot follow a ddl", table=pre.name, renamed=post.name, reason=reason)
+
+
+def _has_image(version: TableVersion, step: Cut) -> bool:
+    """Tell whether rows of a table's image are in a step, or still to come after it."""
+    is_left_out = step.left_out is not None and any(map(step.left_out.of_table, version.physical_ids))
+    return is_left_out or any(chunk.table_id in version.physical_ids for chunk in step.chunks)

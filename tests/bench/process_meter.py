@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterator
 
 import psutil
 
-from sorters.spark.python_daemon import MODULE
-
 SAMPLE_S = 0.1
+ENDS_S = 5.0
+"""Between looks for workers that end: one costs some ms, and an idle worker lives for a minute."""
 _DRIVER, _WORKERS = 0, 1
 
 
@@ -17,6 +17,10 @@ class ProcessMeter:
 
     ``peak_mb`` is the greatest sum at one moment; memory that processes share is counted in each. ``peak_private_mb``
     is the same without what is mapped of files.
+
+    pyspark's daemon lets the kernel take its workers when they end, so no process is told of their CPU time
+    (``SIGCHLD`` is ignored). The meter keeps what it has seen of each. A worker ends when it was idle for a minute, so
+    looks that are closer together see all that it has done.
     """
 
     peak_mb = peak_private_mb = driver_mb = workers_mb = driver_cpu_s = workers_cpu_s = 0.0
@@ -24,6 +28,9 @@ class ProcessMeter:
     def __init__(self, pid: int | None = None, *, others: Collection[int] = ()) -> None:
         """Meter this process, or the one of ``pid``, less ``others`` among its children and what they have started."""
         self._root, self._others = psutil.Process(pid), others
+        self._looking = threading.Lock()
+        self._seen_s: dict[tuple[int, float], float] = {}
+        """CPU seconds of workers whom nobody waits for, as each was seen last: by process and when it began."""
 
     @property
     def cpu_s(self) -> float:
@@ -48,12 +55,31 @@ class ProcessMeter:
 
     def cpu_now(self) -> tuple[float, float]:
         """Return the CPU seconds so far: of the driver, and of the workers, those that have ended included."""
-        (_, driver), (_, workers) = self._look()
+        with self._looking:
+            (_, driver), (_, workers) = self._look()
         return driver, workers
+
+    @contextlib.contextmanager
+    def seeing_ends(self) -> Iterator[None]:
+        """Look now and then meanwhile, so that :meth:`cpu_now` has workers that end; sizes are not sampled."""
+        stop = threading.Event()
+
+        def look() -> None:
+            while not stop.wait(ENDS_S):
+                self.cpu_now()
+
+        thread = threading.Thread(target=look, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join()
 
     def _sample(self) -> None:
         while not self._stop.wait(SAMPLE_S):
-            (driver, _), (workers, _) = self._look()
+            with self._looking:
+                (driver, _), (workers, _) = self._look()
             self.peak_private_mb = max(self.peak_private_mb, (driver + workers - self._shared) / 2**20)
             self.driver_mb = max(self.driver_mb, driver / 2**20)
             self.workers_mb = max(self.workers_mb, workers / 2**20)
@@ -69,22 +95,31 @@ class ProcessMeter:
                     yield child
 
     def _look(self) -> tuple[tuple[float, float], tuple[float, float]]:
-        """Return (resident bytes, CPU seconds) of the driver with its JVM, and of the Python workers."""
+        """Return (resident bytes, CPU seconds) of the driver with its JVM, and of what the JVM has started."""
         sizes, cpu_s = [0.0, 0.0], [0.0, 0.0]
         self._shared = 0.0
+        jvms, workers = set[int](), set[int]()
         for process in (self._root, *self._children()):
             try:
-                command, memory, times = " ".join(process.cmdline()), process.memory_info(), process.cpu_times()
+                with process.oneshot():
+                    parent, times, started_s = process.ppid(), process.cpu_times(), process.create_time()
+                    is_jvm = parent not in jvms | workers and "SparkSubmit" in " ".join(process.cmdline())
+                    memory = process.memory_info()
             except psutil.Error:
                 continue
-            is_jvm = "SparkSubmit" in command  # whose settings name the daemon's module, too
-            is_worker = not is_jvm and ("pyspark.daemon" in command or MODULE in command)
+            is_worker = parent in jvms | workers
             if process.pid != self._root.pid and not is_worker and not is_jvm:
                 continue
+            (jvms if is_jvm else workers if is_worker else set()).add(process.pid)
             kind = _WORKERS if is_worker else _DRIVER
             sizes[kind] += memory.rss
             self._shared += memory.shared
-            cpu_s[kind] += times.user + times.system
-            if is_worker:  # of workers that have ended, whom their daemon has waited for
-                cpu_s[kind] += times.children_user + times.children_system
+            own_s, ended_s = times.user + times.system, times.children_user + times.children_system
+            if is_worker and parent not in jvms:
+                self._seen_s[process.pid, started_s] = own_s
+            else:
+                cpu_s[kind] += own_s
+            if is_jvm or is_worker:  # children that have ended and were waited for
+                cpu_s[_WORKERS] += ended_s
+        cpu_s[_WORKERS] += sum(self._seen_s.values())
         return (sizes[_DRIVER], cpu_s[_DRIVER]), (sizes[_WORKERS], cpu_s[_WORKERS])

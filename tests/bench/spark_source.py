@@ -172,6 +172,7 @@ def _measure(
                 "changes": changes,
                 "rows": rows,
                 "cores": CORES,
+                "load": round(os.getloadavg()[0], 2),
             }
         )
     return figures
@@ -200,12 +201,16 @@ def _drain(frame: Any, folder: Path) -> None:
 
 
 def _timed(run: Callable[[], None]) -> tuple[float, float]:
-    """Return CPU and wall seconds. The meter looks twice and not meanwhile: on a busy machine its looks would count."""
+    """Return CPU and wall seconds. The meter looks seldom meanwhile: on a busy machine its looks would count."""
     meter = ProcessMeter()
-    before, started = sum(meter.cpu_now()), time.monotonic()
-    run()
+    before, started = meter.cpu_now(), time.monotonic()
+    with meter.seeing_ends():
+        run()
     elapsed_s = time.monotonic() - started
-    return sum(meter.cpu_now()) - before, elapsed_s
+    driver_s, workers_s = (now - then for now, then in zip(meter.cpu_now(), before, strict=True))
+    if driver_s <= 0 or workers_s < 0:
+        raise RuntimeError(f"no figure: CPU time went back: driver {driver_s} s, workers {workers_s} s")
+    return driver_s + workers_s, elapsed_s
 
 
 def _say(text: str) -> None:

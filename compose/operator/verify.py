@@ -78,21 +78,26 @@ def verify(options: VerifyOptions, on_table: Callable[[TableOutcome], None], not
         if config.state_proofs and options.kafka is None:
             note("state proofs are not looked at: --kafka does not say where they stand")
         elif config.state_proofs and options.kafka is not None:
-            proofs = told_proofs(options.kafka, info, lambda: _told_ts(store, info))
+            proofs = told_proofs(options.kafka, info, lambda: told_ts(store, info))
         settings = check_settings(options, info, config)
         pairs = table_pairs(config, source, options.tables)
         return check_all(TableCheck(source, destination, settings, proofs), pairs, on_table)
 
 
-def told_proofs(kafka: KafkaAccess, info: ChangefeedInfo, told_ts: Callable[[], Ts]) -> Proofs:
+def told_proofs(kafka: KafkaAccess, info: ChangefeedInfo, checkpoint_ts: Callable[[], Ts]) -> Proofs:
     """Return what reads a changefeed's state proofs out of their topic.
 
-    ``told_ts`` returns up to where its sorter has written all states: its checkpoint.
+    ``checkpoint_ts`` returns up to where its sorter has written all states. The topic is read anew only for a ts that
+    lies above what it was when the topic was read last.
     """
+    states, upto_ts = list[CarriedState](), Ts(0)
 
     def answer(table: str, ts: Ts) -> ProofAnswer:
-        upto_ts = told_ts()  # before the topic is read: what was told by then stands there
-        return proof_at(told_states(kafka, info), table, ts, upto_ts)
+        nonlocal states, upto_ts
+        if ts > upto_ts and (newest_ts := checkpoint_ts()) > upto_ts:
+            # The ts first: what was told by then stands in the topic.
+            states, upto_ts = told_states(kafka, info), newest_ts
+        return proof_at(states, table, ts, upto_ts)
 
     return answer
 
@@ -116,8 +121,11 @@ def told_states(kafka: KafkaAccess, info: ChangefeedInfo) -> list[CarriedState]:
     return [state for states in by_key.values() for state in states]
 
 
-def _told_ts(store: ChangefeedStore, info: ChangefeedInfo) -> Ts:
-    """Of a changefeed with processors what is resolved is what its sorter has written."""
+def told_ts(store: ChangefeedStore, info: ChangefeedInfo) -> Ts:
+    """Return up to where a changefeed's sorter has told all states; 0: it has told none.
+
+    Of a changefeed with processors what is resolved is what its sorter has written.
+    """
     status = store.status(info.changefeed_id, info.namespace)
     return Ts(0) if status is None else status.resolved_ts
 

@@ -13,8 +13,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from functools import partial
 
 from consumers.processors.apply.connection import Connect
+from consumers.verify.at_once import at_once
 from consumers.verify.border import Border, Snapshot, snapshot
 from consumers.verify.core.columns import Compared, compared
 from consumers.verify.core.differences import KeyDifference, bucket_shift, differing_buckets, key_differences
@@ -136,8 +138,10 @@ class TableCheck:
             if not by_name.keys() >= set(answer.columns):
                 return replace(outcome, proof_reason="it has columns that cannot be compared")
             of_proof = replace(what, columns=tuple(by_name[name] for name in answer.columns))
-            mine = source.proof(pair.source, of_proof, KeyRange())
-            theirs = destination.proof(pair.destination, of_proof, KeyRange())
+            mine, theirs = at_once(
+                partial(source.proof, pair.source, of_proof, KeyRange()),
+                partial(destination.proof, pair.destination, of_proof, KeyRange()),
+            )
         odd = odd_side(mine, answer.proof, theirs)
         verdict = Verdict.DIFFERENT if odd else outcome.verdict
         return replace(outcome, proof=answer.proof, odd=odd, verdict=verdict)
@@ -177,8 +181,10 @@ class TableCheck:
         differences: list[KeyDifference] = []
         is_all = True
         for keys in self._ranges(source, pair.source, what):
-            here = source.proof(pair.source, what, keys)
-            there = destination.proof(pair.destination, what, keys)
+            here, there = at_once(
+                partial(source.proof, pair.source, what, keys),
+                partial(destination.proof, pair.destination, what, keys),
+            )
             mine, theirs = _sum(mine, here), _sum(theirs, there)
             if here == there:
                 continue
@@ -215,15 +221,17 @@ class TableCheck:
         """Return the keys of a range at which the sides differ, and whether these are all."""
         source, destination = sides
         shift = bucket_shift(rows)
-        buckets, is_all = differing_buckets(
-            source.buckets(pair.source, what, keys, shift),
-            destination.buckets(pair.destination, what, keys, shift),
-            READ_ROWS_MAX,
+        ours, theirs = at_once(
+            partial(source.buckets, pair.source, what, keys, shift),
+            partial(destination.buckets, pair.destination, what, keys, shift),
         )
+        buckets, is_all = differing_buckets(ours, theirs, READ_ROWS_MAX)
         if not buckets:
             return [], is_all
-        here = source.rows(pair.source, what, keys, shift, buckets, READ_ROWS_MAX + 1)
-        there = destination.rows(pair.destination, what, keys, shift, buckets, READ_ROWS_MAX + 1)
+        here, there = at_once(
+            partial(source.rows, pair.source, what, keys, shift, buckets, READ_ROWS_MAX + 1),
+            partial(destination.rows, pair.destination, what, keys, shift, buckets, READ_ROWS_MAX + 1),
+        )
         is_read = len(here) <= READ_ROWS_MAX and len(there) <= READ_ROWS_MAX
         return key_differences(here, there), is_all and is_read
 

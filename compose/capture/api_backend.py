@@ -16,6 +16,7 @@ from typing import Any
 
 from kazoo.exceptions import NoNodeError
 
+from compose.capture.key_range_rules import raw_keys
 from compose.capture.prologue_start import OldHistory, check_prologue, held_history
 from compose.capture.resync_rules import check_resync
 from compose.capture.upstream_tables import UpstreamTables
@@ -35,7 +36,14 @@ from consumers.control.api.errors import NotReadyError
 from consumers.control.api.metrics import MetricsSnapshot, Pull
 from consumers.control.changefeeds.asked_images import AskedImages
 from consumers.control.changefeeds.feed_nodes import APPLIED, INFO, PROLOGUE, STATUS, FeedNodes
-from consumers.control.changefeeds.image_requests import check_mode, pause_images, request_images, resume_images
+from consumers.control.changefeeds.image_requests import (
+    ImageRefusedError,
+    check_mode,
+    pause_images,
+    request_images,
+    request_range,
+    resume_images,
+)
 from consumers.control.changefeeds.pins import pin_changefeed
 from consumers.control.changefeeds.processor_nodes import Share, decode_shares
 from consumers.control.changefeeds.service_nodes import ServiceNodes, StoredServices
@@ -192,7 +200,12 @@ class ApiBackend:
         pin_changefeed(self._session, self._paths, (namespace, changefeed_id), service)
 
     def request_images(
-        self, changefeed_id: str, namespace: str, mode: ImageMode, tables: Sequence[str]
+        self,
+        changefeed_id: str,
+        namespace: str,
+        mode: ImageMode,
+        tables: Sequence[str],
+        key_range: str | None = None,
     ) -> Sequence[TableId]:
         feed = self.feed(changefeed_id, namespace)
         check_mode(mode, feed.info.sink_uri)
@@ -200,6 +213,12 @@ class ApiBackend:
         if mode is ImageMode.RESYNC:
             check_resync(feed.info, stored)
         ids = _physical_ids(stored)
+        if key_range is not None:
+            if len(stored) > 1:
+                raise ImageRefusedError("a range of keys is of one table", changefeed=changefeed_id, tables=len(stored))
+            keys = raw_keys(feed.info, mode, stored[0], key_range)
+            request_range(self._session, self._paths, (namespace, changefeed_id), mode, ids[0], keys)
+            return ids
         request_images(self._session, self._paths, (namespace, changefeed_id), mode, ids)
         return ids
 

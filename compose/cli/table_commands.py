@@ -29,18 +29,30 @@ def _of_tables(command: Any, *, is_needed: bool = True) -> Any:
     return server_options(changefeed(namespace_option(tables(command))))
 
 
+_key_range = click.option(
+    "--where-key-range",
+    default="",
+    metavar="START:END",
+    help="Only rows whose integer key is at least START and below END; one of them may be left out.",
+)
+
+
 @table.command()
 @_of_tables
-def backfill(api: "ApiCalls", changefeed_id: str, namespace: str, tables: tuple[str, ...]) -> None:
+@_key_range
+def backfill(
+    api: "ApiCalls", changefeed_id: str, namespace: str, tables: tuple[str, ...], where_key_range: str
+) -> None:
     """Write each row that a table has, once more; `changefeed query` shows how far it is."""
-    _ask(api, "backfill", changefeed_id, namespace, tables)
+    _ask(api, "backfill", changefeed_id, namespace, tables, where_key_range)
 
 
 @table.command()
 @_of_tables
-def resync(api: "ApiCalls", changefeed_id: str, namespace: str, tables: tuple[str, ...]) -> None:
+@_key_range
+def resync(api: "ApiCalls", changefeed_id: str, namespace: str, tables: tuple[str, ...], where_key_range: str) -> None:
     """Write each row that a table has, and delete what the destination has beside them; topics get a TRUNCATE first."""
-    _ask(api, "resync", changefeed_id, namespace, tables)
+    _ask(api, "resync", changefeed_id, namespace, tables, where_key_range)
 
 
 @table.command()
@@ -57,6 +69,11 @@ def resume(api: "ApiCalls", changefeed_id: str, namespace: str, tables: tuple[st
     _ask(api, "resume", changefeed_id, namespace, tables)
 
 
-def _ask(api: "ApiCalls", verb: str, changefeed_id: str, namespace: str, tables: tuple[str, ...]) -> None:
+def _ask(
+    api: "ApiCalls", verb: str, changefeed_id: str, namespace: str, tables: tuple[str, ...], key_range: str = ""
+) -> None:
     path = f"{OURS}/changefeeds/{changefeed_id}/tables/{verb}"
-    echo_json(api.call("POST", path, {"tables": list(tables)}, namespace=namespace))
+    body: dict[str, Any] = {"tables": list(tables)}
+    if key_range:
+        body["where_key_range"] = key_range
+    echo_json(api.call("POST", path, body, namespace=namespace))

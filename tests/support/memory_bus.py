@@ -82,6 +82,7 @@ class Memory:
         self.proved: list[dict[str, Any]] = []
         """None: one that names itself alone."""
         self.imaged: list[tuple[str, str, ImageMode, list[str]]] = []
+        self.key_ranges: list[str | None] = []
         self.broken: Exception | None = None
         self.snapshot = MetricsSnapshot(at_s=0.0, pull=None, feeds=None)
 
@@ -127,10 +128,16 @@ class Memory:
         self.pinned[namespace, changefeed_id] = service
 
     def request_images(
-        self, changefeed_id: str, namespace: str, mode: ImageMode, tables: Sequence[str]
+        self,
+        changefeed_id: str,
+        namespace: str,
+        mode: ImageMode,
+        tables: Sequence[str],
+        key_range: str | None = None,
     ) -> Sequence[TableId]:
         self.feed(changefeed_id, namespace)
         self.imaged.append((namespace, changefeed_id, mode, list(tables)))
+        self.key_ranges.append(key_range)
         return self.table_ids
 
     def pause_images(self, changefeed_id: str, namespace: str, tables: Sequence[str]) -> AskedImages:

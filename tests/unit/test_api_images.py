@@ -9,12 +9,13 @@ import pytest
 
 from compose.cli import run_cli
 from consumers.control.api.server import ApiServer
-from consumers.control.changefeeds.asked_images import TABLES_MAX, AskedImages, decode_asked, encode_asked
+from consumers.control.changefeeds.asked_images import TABLES_MAX, AskedImages, AskedTable, decode_asked, encode_asked
 from consumers.control.changefeeds.image_requests import (
     ImageRefusedError,
     check_mode,
     pause_images,
     request_images,
+    request_range,
     resume_images,
     withdraw_images,
 )
@@ -25,7 +26,8 @@ from schemas.config.parse.origin import NotSupportedYetError
 from schemas.errors import CorruptDataError
 from schemas.ids import TableId
 from schemas.nodes.changefeed import ZkPaths
-from schemas.rawlog.images import ImageMode
+from schemas.rawlog.images import ImageMode, KeyRange
+from schemas.tidb.keys import row_key, table_span
 from tests.support.api import Api
 from tests.support.memory_bus import URI, Memory
 from tests.support.memory_zookeeper import MemoryZooKeeper
@@ -99,7 +101,12 @@ def test_requests_add_up_and_the_later_mode_of_a_table_counts(zookeeper: MemoryZ
     request_images(session, PATHS, NAME, BACKFILL, [TableId(4), TableId(5)])  # type: ignore[arg-type]
     request_images(session, PATHS, NAME, RESYNC, [TableId(5), TableId(6)])  # type: ignore[arg-type]
     assert requested(zookeeper) == {"backfill": [4], "resync": [5, 6]}
-    withdrawn = [(RESYNC, TableId(5)), (BACKFILL, TableId(4)), (BACKFILL, TableId(6)), (RESYNC, TableId(9))]
+    withdrawn = [
+        AskedTable(RESYNC, TableId(5)),
+        AskedTable(BACKFILL, TableId(4)),
+        AskedTable(BACKFILL, TableId(6)),
+        AskedTable(RESYNC, TableId(9)),
+    ]
     withdraw_images(session, PATHS, NAME, withdrawn)  # type: ignore[arg-type]
     assert requested(zookeeper) == {"backfill": [], "resync": [6]}, "asked for in another mode since"
 
@@ -114,7 +121,7 @@ def test_a_request_and_a_withdrawal_at_one_time_both_count(zookeeper: MemoryZooK
             request_images(session, PATHS, NAME, BACKFILL, [TableId(7)])  # type: ignore[arg-type]
 
     zookeeper.on_request = meanwhile
-    withdraw_images(session, PATHS, NAME, [(BACKFILL, TableId(4))])  # type: ignore[arg-type]
+    withdraw_images(session, PATHS, NAME, [AskedTable(BACKFILL, TableId(4))])  # type: ignore[arg-type]
     assert requested(zookeeper)["backfill"] == [7]
 
 
@@ -122,7 +129,7 @@ def test_a_request_of_a_changefeed_that_is_gone_is_refused_and_its_withdrawal_is
     server = MemoryZooKeeper()
     with pytest.raises(ChangefeedNotFoundError):
         request_images(server, PATHS, NAME, BACKFILL, [TableId(4)])  # type: ignore[arg-type]
-    withdraw_images(server, PATHS, NAME, [(BACKFILL, TableId(4))])  # type: ignore[arg-type]
+    withdraw_images(server, PATHS, NAME, [AskedTable(BACKFILL, TableId(4))])  # type: ignore[arg-type]
     assert server.nodes == {}
 
 
@@ -145,10 +152,67 @@ def test_a_node_that_is_none_of_requests_does_not_decode(node: bytes) -> None:
         decode_asked(node)
 
 
+def keys_of(table: int, start: int, end: int) -> tuple[KeyRange, ...]:
+    return (KeyRange(row_key(TableId(table), start), row_key(TableId(table), end)),)
+
+
+def ranged_node(table: int, keys: list[list[str]], mode: str = "backfill") -> bytes:
+    return json.dumps(
+        {"backfill": [], "resync": [], "ranged": [{"mode": mode, "table_id": table, "keys": keys}]}
+    ).encode()
+
+
+START, MIDDLE, END = table_span(TableId(8))[0].hex(), row_key(TableId(8), 5).hex(), table_span(TableId(8))[1].hex()
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        ranged_node(8, []),
+        ranged_node(8, [[MIDDLE, START]]),
+        ranged_node(8, [[START, END]]),
+        ranged_node(7, [[START, MIDDLE]]),
+        ranged_node(8, [["00", MIDDLE]]),
+        ranged_node(8, [[START, MIDDLE], [START, MIDDLE]]),
+        ranged_node(8, [[START, MIDDLE, END]]),
+        ranged_node(8, [[START, "xx"]]),
+        ranged_node(8, [[START, MIDDLE]], "initial"),
+    ],
+)
+def test_a_part_that_is_none_of_its_table_does_not_decode(node: bytes) -> None:
+    assert decode_asked(ranged_node(8, [[START, MIDDLE]])).ranged
+    with pytest.raises(CorruptDataError):
+        decode_asked(node)
+
+
+def test_a_part_of_a_table_is_asked_for_beside_no_other_and_withdrawn_by_itself(zookeeper: MemoryZooKeeper) -> None:
+    session, four = cast(Session, zookeeper), TableId(4)
+    part = keys_of(4, 0, 100)
+    pause_images(session, PATHS, NAME, [four])
+    for _ in range(2):
+        request_range(session, PATHS, NAME, BACKFILL, four, part)
+    assert asked(zookeeper) == AskedImages(ranged={(BACKFILL, four): part})
+    with pytest.raises(ImageRefusedError, match="another part of it, is asked for already"):
+        request_range(session, PATHS, NAME, BACKFILL, four, keys_of(4, 0, 101))
+    with pytest.raises(ImageRefusedError, match="asked for already"):
+        request_range(session, PATHS, NAME, RESYNC, four, part)
+    withdraw_images(session, PATHS, NAME, [AskedTable(BACKFILL, four)])
+    assert asked(zookeeper).ranged, "all of the table was another request"
+    request_images(session, PATHS, NAME, BACKFILL, [four])
+    assert asked(zookeeper).tables == {AskedTable(BACKFILL, four)}, "all of a table has what was asked of it"
+    with pytest.raises(ImageRefusedError, match="asked for already"):
+        request_range(session, PATHS, NAME, BACKFILL, four, part)
+    withdraw_images(session, PATHS, NAME, [AskedTable(BACKFILL, four)])
+    request_range(session, PATHS, NAME, BACKFILL, four, part)
+    withdraw_images(session, PATHS, NAME, [AskedTable(BACKFILL, four, part)])
+    assert asked(zookeeper) == AskedImages()
+
+
 @pytest.mark.parametrize("is_paused", [False, True])
 def test_a_node_says_what_was_written(is_paused: bool) -> None:
     wanted = AskedImages(
         requested={BACKFILL: frozenset(), RESYNC: frozenset({TableId(3)})},
+        ranged={(BACKFILL, TableId(8)): keys_of(8, 5, 9), (RESYNC, TableId(7)): keys_of(7, -9, 0)},
         paused=frozenset({TableId(3), TableId(8)}),
         is_paused=is_paused,
     )
@@ -165,7 +229,7 @@ def test_tables_are_paused_until_they_are_resumed_or_asked_for_anew(zookeeper: M
     assert (said, sorted(said.paused), said.is_paused) == (asked(zookeeper), tables, False)
     assert resume_images(session, PATHS, NAME, tables[:1]).paused == {5, 6}
     request_images(session, PATHS, NAME, BACKFILL, tables[1:2])
-    withdraw_images(session, PATHS, NAME, [(BACKFILL, tables[1])])
+    withdraw_images(session, PATHS, NAME, [AskedTable(BACKFILL, tables[1])])
     assert (sorted(asked(zookeeper).paused), requested(zookeeper)["backfill"]) == ([6], [])
 
 
@@ -189,6 +253,7 @@ def test_command_line_asks_for_images_pauses_and_resumes_them(bus: Memory, capsy
     with closing(ApiServer("127.0.0.1:0")) as server, server.serving(bus):
         asked = [
             (["backfill", "--table", "a.b", "-t", "a.c"], {"table_ids": [4]}),
+            (["resync", "--table", "a.b", "--where-key-range", ":7"], {"table_ids": [4]}),
             (["pause", "--table", "a.b"], {"is_paused": False, "table_ids": [4]}),
             (["pause"], {"is_paused": True, "table_ids": []}),
             (["resume", "--table", "a.b"], {"is_paused": False, "table_ids": [71]}),
@@ -198,7 +263,8 @@ def test_command_line_asks_for_images_pauses_and_resumes_them(bus: Memory, capsy
             assert run_cli(["table", *words, "--changefeed", "cf", "--server", server.address]) == 0
             assert json.loads(capsys.readouterr().out) == said
         assert run_cli(["table", "backfill", "--changefeed", "cf", "--server", server.address]) == 2
-    assert bus.imaged == [("default", "cf", BACKFILL, ["a.b", "a.c"])]
+    assert bus.imaged == [("default", "cf", BACKFILL, ["a.b", "a.c"]), ("default", "cf", RESYNC, ["a.b"])]
+    assert bus.key_ranges == [None, ":7"]
 
 
 def test_api_pauses_and_resumes_images(api: Api, bus: Memory) -> None:

@@ -366,3 +366,16 @@ def test_only_changefeeds_within_their_bound_are_in_a_new_barrier(lags: dict[str
     }
     within = {name for name, (most_s, lag) in lags.items() if most_s == 0 or lag is None or lag <= 1000 * most_s}
     assert {feed for barrier in steps.go(100).barriers for feed in barrier.feeds} == within
+
+
+def test_parts_of_more_tables_than_a_record_has_room_for_wait() -> None:
+    tables = [TableId(number) for number in range(1, 6)]
+    steps = wanting()
+    steps.limits = ImageLimits(scans_max=2, tables_max=2)
+    ranged = {(ImageMode.BACKFILL, table): (KeyRange(row_key(table, 1), row_key(table, 3)),) for table in tables}
+    steps.feeds = {A: WantingFeed(tables=tables, ranged=ranged)}
+    opened = steps.go(2)
+    assert (opened.feeds[0].backfill, len(opened.tables)) == ((IdRange(TableId(1), TableId(2)),), 2)
+    assert [scan.keys for scan in opened.barriers[0].scans] == [
+        KeyRange(row_key(table, 1), row_key(table, 3)) for table in tables[:2]
+    ]

@@ -5,7 +5,7 @@ from typing import cast
 
 import pytest
 
-from consumers.control.changefeeds.asked_images import AskedImages, decode_asked, encode_asked
+from consumers.control.changefeeds.asked_images import AskedImages, AskedTable, decode_asked, encode_asked
 from consumers.control.owner.image_wishes import ImageRules, ImageWishes
 from edges.zookeeper.session import Session, ZooKeeperError
 from schemas.errors import ConfigError
@@ -154,7 +154,9 @@ def test_what_is_answered_is_taken_out_of_zookeeper_and_nothing_else() -> None:
     world.server.write({world.path("a"): info("a"), path: encode_asked(wanted)})
     world.known.look()
     assert (world.known.wishes() or {})[world.feed("a")].asked == wanted
-    world.known.answered(world.feed("a"), [(ImageMode.BACKFILL, TableId(1)), (ImageMode.RESYNC, TableId(3))])
+    world.known.answered(
+        world.feed("a"), [AskedTable(ImageMode.BACKFILL, TableId(1)), AskedTable(ImageMode.RESYNC, TableId(3))]
+    )
     world.known.look()
     left = replace(wanted, requested={ImageMode.BACKFILL: frozenset({TableId(2)}), ImageMode.RESYNC: frozenset()})
     assert (world.known.wishes() or {})[world.feed("a")].asked == left
@@ -170,7 +172,7 @@ def test_an_answer_that_zookeeper_has_not_taken_is_said_again() -> None:
     wanted = AskedImages(requested={ImageMode.RESYNC: frozenset({TableId(3)})})
     world.server.write({world.path("a"): info("a"), path: encode_asked(wanted)})
     world.known.look()
-    world.known.answered(world.feed("a"), [(ImageMode.RESYNC, TableId(3))])
+    world.known.answered(world.feed("a"), [AskedTable(ImageMode.RESYNC, TableId(3))])
     world.server.away = True
     with pytest.raises(ZooKeeperError):
         world.known.look()

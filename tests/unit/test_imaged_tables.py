@@ -13,7 +13,8 @@ from consumers.control.owner.owner import Owner
 from schemas.ddl.job import DdlType
 from schemas.ids import CaptureId, TableId, Ts, compose_ts
 from schemas.rawlog.frontier import DdlReport, FrontierRecord, LandingReport, decode_frontier, encode_frontier
-from schemas.rawlog.images import NO_IMAGES, IdRange, ImageMode, ImageState, ScanResult
+from schemas.rawlog.images import NO_IMAGES, IdRange, ImageMode, ImageState, KeyRange, ScanResult
+from schemas.tidb.keys import row_key
 from schemas.tidb.spans import TableSpan
 from tests.support.ddl_jobs import job, snapshot, table_info
 
@@ -54,7 +55,7 @@ class World:
         return self.checkpoint_ts
 
     def answered(self, name: str, asked: Collection[AskedTable]) -> None:
-        self.withdrawn.update((name, table) for _, table in asked)
+        self.withdrawn.update((name, each.table_id) for each in asked)
 
     def check_lease(self) -> None:
         pass
@@ -295,3 +296,58 @@ def test_tables_come_in_the_order_that_a_changefeed_asks_for_also_after_a_ddl() 
     world.land_all()
     world.tick()
     assert [scan.table_id for scan in world.tick().barriers[0].scans] == [5]
+
+
+PART = (KeyRange(row_key(TableId(5), 10), row_key(TableId(5), 20)),)
+
+
+def part(mode: ImageMode = ImageMode.BACKFILL) -> ImageWish:
+    return replace(ASKING, asked=AskedImages(ranged={(mode, TableId(5)): PART}))
+
+
+@pytest.mark.parametrize("mode", [ImageMode.BACKFILL, ImageMode.RESYNC])
+def test_of_a_part_of_a_table_the_rest_is_done_from_the_first(mode: ImageMode) -> None:
+    world = World({FEED: part(mode)})
+    state = world.tick()
+    assert state.feeds[0].ids(mode) == (IdRange(TableId(5), TableId(5)),)
+    assert [scan.keys for scan in state.barriers[0].scans] == list(PART), "and a resync has no opening"
+    assert not world.withdrawn
+    world.tick()
+    assert world.withdrawn == {(FEED, 5)}
+    world.land_all()
+    world.tick()
+    assert world.tick().feeds == ()
+    assert world.tick().feeds == (), "it is asked for still, and has been"
+    assert [chunk.keys for record in world.records for chunk in record.images.chunks][:1] == list(PART)
+
+
+def test_all_of_a_table_that_is_asked_for_while_a_part_is_under_way_begins_behind_it() -> None:
+    world = World({FEED: part()})
+    world.tick()
+    world.tick()
+    world.withdrawn.clear()
+    world.wished = {FEED: asking(backfill=5)}
+    world.tick()
+    assert not world.withdrawn, "what is under way is a part"
+    world.land_all()
+    world.tick()
+    for _ in range(2):
+        state = world.tick()
+    assert [scan.keys for scan in state.barriers[0].scans] == [KeyRange.of_table(TableId(5))]
+    world.tick()
+    assert world.withdrawn == {(FEED, 5)}
+
+
+def test_a_part_that_is_asked_for_while_all_of_the_table_is_under_way_begins_behind_it() -> None:
+    world = World({FEED: asking(backfill=5)})
+    world.tick()
+    world.tick()
+    world.withdrawn.clear()
+    world.wished = {FEED: part()}
+    world.tick()
+    assert not world.withdrawn
+    world.land_all()
+    world.tick()
+    for _ in range(2):
+        state = world.tick()
+    assert [scan.keys for scan in state.barriers[0].scans] == list(PART)

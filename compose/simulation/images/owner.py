@@ -75,9 +75,15 @@ class SimOwner:
             is_initial = world.readers[feed].is_initial
             registered, asked = before.images.feed(feed), world.asked.get(feed, [])
             if registered is not None and asked:
-                world.asked[feed] = asked = [table for table in asked if not registered.mode_of(table)]
+                asked = [table for table in asked if not registered.mode_of(table)]
+            own = tables.of_feed(feed, known_ts, since_ts)
+            if asked:
+                # A part waits for room in the record, and meanwhile its table may go.
+                asked = asked if feed not in world.asked_part else [table for table in asked if table in own]
+            if feed in world.asked:
+                world.asked[feed] = asked
             feeds[feed] = WantingFeed(
-                tables=tables.of_feed(feed, known_ts, since_ts),
+                tables=own,
                 wants_initial=is_initial,
                 is_running=feed not in world.paused,
                 paused=frozenset(world.resting.get(feed, ())),
@@ -85,7 +91,10 @@ class SimOwner:
                 checkpoint_ts=world.readers[feed].checkpoint_ts,
                 lag_max_s=world.lag_max_s,
                 entered=[table for job in jobs for name, table in job.entered if name == feed] if is_initial else (),
-                requested={world.asked_mode.get(feed, ImageMode.BACKFILL): asked},
+                requested={world.asked_mode.get(feed, ImageMode.BACKFILL): [] if feed in world.asked_part else asked},
+                ranged={(ImageMode.BACKFILL, table): (world.part(feed, table),) for table in asked}
+                if feed in world.asked_part
+                else {},
             )
         seen = ImageInputs(
             owner_rev=self.owner_rev,

@@ -9,14 +9,14 @@ from compose.simulation.broker import Broker
 from compose.simulation.images.owner import SimOwner
 from compose.simulation.images.reader import SimReader
 from compose.simulation.images.scanner import ImageRecord, SimScanner
-from compose.simulation.images.tables import FEEDS, Tables
+from compose.simulation.images.tables import FEEDS, KEYS, Tables
 from compose.simulation.law import BrokenPromiseError
 from compose.simulation.surroundings import EPOCH_MS, TICK_MS
 from consumers.control.log.frontier_topic import FrontierUnavailableError
 from edges.zookeeper.session import LeaseLostError
 from schemas.ids import CaptureId, TableId, Ts, compose_ts
 from schemas.rawlog.frontier import FrontierRecord
-from schemas.rawlog.images import ImageChunk, ImageMode
+from schemas.rawlog.images import ImageChunk, ImageMode, KeyRange
 from schemas.tidb.keys import row_key
 
 DEPTH_MAX = 2
@@ -59,6 +59,8 @@ class ImageWorld:
         self.asked: dict[str, list[TableId]] = {}
         """Tables whose image was asked for by hand."""
         self.asked_mode: dict[str, ImageMode] = {}
+        self.asked_part: dict[str, range] = {}
+        """Keys of each table, where an image of no more was asked for."""
         self.resynced: set[tuple[str, TableId]] = set()
         """Which changefeeds were to delete what the image of a table lacks, by the records that counted."""
         self.removed: set[str] = set()
@@ -274,8 +276,16 @@ class ImageWorld:
             if not reader.is_initial and name not in self.asked:
                 self.asked[name] = self.tables.of_feed(name, self.known_ts, self.known_ts)
                 self.asked_mode[name] = self.chances.choice((ImageMode.BACKFILL, ImageMode.RESYNC, ImageMode.RESYNC))
-                self.note("ask", name, self.asked[name], self.asked_mode[name])
+                if self.asked_mode[name] is ImageMode.BACKFILL and self.rests.random() < 0.5:
+                    start = self.rests.randrange(KEYS)
+                    self.asked_part[name] = range(start, self.rests.randint(start + 1, KEYS))
+                self.note("ask", name, self.asked[name], self.asked_mode[name], self.asked_part.get(name))
                 return
+
+    def part(self, feed: str, table_id: TableId) -> KeyRange:
+        """Return what of a table was asked for."""
+        keys = self.asked_part[feed]
+        return KeyRange(self.key(table_id, keys.start), self.key(table_id, keys.stop))
 
     def _remove(self) -> None:
         if self.random.random() < 0.3:

@@ -118,9 +118,18 @@ class Backend(Protocol):
         ...
 
     def request_images(
-        self, changefeed_id: str, namespace: str, mode: ImageMode, tables: Sequence[str]
+        self,
+        changefeed_id: str,
+        namespace: str,
+        mode: ImageMode,
+        tables: Sequence[str],
+        key_range: str | None = None,
     ) -> Sequence[TableId]:
-        """Ask for images of tables of a changefeed, ``schema.table`` each; return their physical ids."""
+        """Ask for images of tables of a changefeed, ``schema.table`` each; return their physical ids.
+
+        Raises:
+            ImageRefusedError: a range of keys is named, and several tables or one that has no such range.
+        """
         ...
 
     def pause_images(self, changefeed_id: str, namespace: str, tables: Sequence[str]) -> AskedImages:

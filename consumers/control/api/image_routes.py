@@ -9,6 +9,7 @@ from consumers.control.api.backend import Backend
 from consumers.control.api.context import Bus, FeedId, Namespace, User
 from consumers.control.api.requests import SomeTablesBody, TablesBody
 from consumers.control.changefeeds.asked_images import AskedImages
+from schemas.ids import TableId
 from schemas.rawlog.images import ImageMode
 
 PROOFS_LOOKED_AT = 1_000
@@ -31,13 +32,17 @@ def feed_proofs(bus: Bus, namespace: Namespace, feed_id: FeedId) -> dict[str, An
 @router.post("/tables/backfill", summary="Let a running changefeed write the rows that tables have, once more")
 def backfill(bus: Bus, namespace: Namespace, feed_id: FeedId, body: TablesBody) -> dict[str, Any]:
     """Ask for images of tables; changes go out as ever meanwhile."""
-    return {"table_ids": list(bus.request_images(feed_id, namespace, ImageMode.BACKFILL, body.tables))}
+    return {"table_ids": _requested(bus, namespace, feed_id, ImageMode.BACKFILL, body)}
 
 
 @router.post("/tables/resync", summary="The same, and deletes of rows that tables lack")
 def resync(bus: Bus, namespace: Namespace, feed_id: FeedId, body: TablesBody) -> dict[str, Any]:
     """Ask for images of tables after which the destination has their rows and no others."""
-    return {"table_ids": list(bus.request_images(feed_id, namespace, ImageMode.RESYNC, body.tables))}
+    return {"table_ids": _requested(bus, namespace, feed_id, ImageMode.RESYNC, body)}
+
+
+def _requested(bus: Backend, namespace: str, feed_id: str, mode: ImageMode, body: TablesBody) -> list[TableId]:
+    return list(bus.request_images(feed_id, namespace, mode, body.tables, body.where_key_range))
 
 
 @router.post("/tables/pause", summary="Begin no more chunks of tables' images")

@@ -101,6 +101,9 @@ class TablesBody(Body):
     """POST /api/tidebus/changefeeds/{id}/tables/backfill, and resync."""
 
     tables: list[str] = Field(description="schema.table each", min_length=1, max_length=1000)
+    where_key_range: str | None = Field(
+        default=None, max_length=100, description="START:END of the one table's integer key, END not included"
+    )
 
 
 class SomeTablesBody(Body):

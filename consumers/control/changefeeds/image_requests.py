@@ -28,7 +28,7 @@ from schemas.errors import Action, BusError
 from schemas.ids import TableId
 from schemas.nodes.changefeed import ZkPaths
 from schemas.nodes.sorter_service import FeedName
-from schemas.rawlog.images import ImageMode
+from schemas.rawlog.images import ImageMode, KeyRange
 
 
 class ImageRefusedError(BusError):
@@ -64,15 +64,53 @@ def request_images(
     def with_tables(before: AskedImages) -> AskedImages:
         after = {other: before.requested.get(other, frozenset()) - set(tables) for other in BY_HAND}
         after[mode] |= set(tables)
-        number = sum(map(len, after.values()))
-        if number > TABLES_MAX:
-            raise ImageRefusedError(
-                "too many images are asked for at once; wait until some have begun",
-                changefeed=name[1], tables=number, tables_max=TABLES_MAX,
-            )  # fmt: skip
-        return replace(before, requested=after, paused=before.paused - set(tables))
+        # All of a table has what was asked of it.
+        ranged = {asked: keys for asked, keys in before.ranged.items() if asked[1] not in tables}
+        return _checked(name, replace(before, requested=after, ranged=ranged, paused=before.paused - set(tables)))
 
     _change(session, paths, name, "asking for table images", with_tables)
+
+
+def request_range(
+    session: Session, paths: ZkPaths, name: FeedName, mode: ImageMode, table: TableId, keys: tuple[KeyRange, ...]
+) -> None:
+    """Ask for the image of a part of a table, which is paused no more then.
+
+    Args:
+        session: with ZooKeeper.
+        paths: of the cluster.
+        name: the changefeed's.
+        mode: in which.
+        table: physical.
+        keys: raw, within the table's records, ascending.
+
+    Raises:
+        ChangefeedNotFoundError: there is no such changefeed.
+        ImageRefusedError: all of the table, or another part of it, is asked for and has not begun.
+        BusError: ZooKeeper failed, or the node does not decode.
+    """
+
+    def with_range(before: AskedImages) -> AskedImages:
+        known = [asked for asked in before.tables if asked.table_id == table]
+        if known and known != [AskedTable(mode, table, keys)]:
+            raise ImageRefusedError(
+                "an image of this table, or of another part of it, is asked for already; wait until it has begun",
+                changefeed=name[1], table_id=table,
+            )  # fmt: skip
+        after = replace(before, ranged={**before.ranged, (mode, table): keys}, paused=before.paused - {table})
+        return _checked(name, after)
+
+    _change(session, paths, name, "asking for a part of a table's image", with_range)
+
+
+def _checked(name: FeedName, asked: AskedImages) -> AskedImages:
+    number = len(asked.tables)
+    if number > TABLES_MAX:
+        raise ImageRefusedError(
+            "too many images are asked for at once; wait until some have begun",
+            changefeed=name[1], tables=number, tables_max=TABLES_MAX,
+        )  # fmt: skip
+    return asked
 
 
 def pause_images(session: Session, paths: ZkPaths, name: FeedName, tables: Collection[TableId]) -> AskedImages:
@@ -127,11 +165,14 @@ def withdraw_images(session: Session, paths: ZkPaths, name: FeedName, asked: Col
     """
 
     def without_tables(before: AskedImages) -> AskedImages:
-        left = {
-            mode: before.requested.get(mode, frozenset()) - {table for asked_so, table in asked if asked_so is mode}
-            for mode in BY_HAND
-        }
-        return replace(before, requested=left)
+        tables = before.tables.difference(asked)
+        return replace(
+            before,
+            requested={
+                mode: frozenset(t.table_id for t in tables if t.mode is mode and not t.keys) for mode in BY_HAND
+            },
+            ranged={(each.mode, each.table_id): each.keys for each in tables if each.keys},
+        )
 
     path = paths.changefeed_images(*name)
     with session.requests("withdrawing requests for table images") as client:

@@ -29,7 +29,7 @@ from schemas.ddl.schema_store import SchemaStore
 from schemas.errors import BusError
 from schemas.ids import CaptureId, TableId, Ts
 from schemas.rawlog.frontier import FrontierRecord, LandingReport, needed_ts
-from schemas.rawlog.images import NO_IMAGES, ImageFeed, ImageMode, ImageState, ScanResult
+from schemas.rawlog.images import NO_IMAGES, ImageMode, ImageState, KeyRange, ScanResult, missing_keys
 
 log = logging.getLogger(__name__)
 
@@ -107,7 +107,7 @@ class ImagedTables:
             self._sorted.pop(name, None)
         # Kept for as long as it is asked for: an image may be whole before ZooKeeper has taken the request back.
         self._answered = {
-            name: asked & _asked(wishes[name]) for name, asked in self._answered.items() if name in wishes
+            name: asked & wishes[name].asked.tables for name, asked in self._answered.items() if name in wishes
         }
         for name, wish in needed.items():
             if self._tables.get(name, (None,))[0] != wish.key:
@@ -162,7 +162,7 @@ class ImagedTables:
                 waits = {table for table in tables.current if feed.mode_of(table) is not None}
             else:
                 waits = set(tables.current - tables.unwanted) if wish.wants_initial else set()
-            waits |= {table for _, table in _asked(wish) - self._answered.get(name, frozenset())}
+            waits |= {asked.table_id for asked in wish.asked.tables - self._answered.get(name, frozenset())}
             if waits:
                 state, reason = self._state(name, wish)
                 waiting[name] = FeedWait(state, reason, tables=waits, paused=wish.asked.paused)
@@ -192,26 +192,26 @@ class ImagedTables:
 
     def _needs(self, name: str, wish: ImageWish) -> bool:
         """Tell whether a changefeed has or may get images."""
-        if self._published.feed(name) is not None or any(wish.asked.requested.values()):
+        if self._published.feed(name) is not None or wish.asked.tables:
             return True
         return wish.wants_initial and wish.is_readable
 
     def _wanting(self, name: str, wish: ImageWish, before: FrontierRecord, resolved_ts: Ts) -> WantingFeed:
         tables, since_ts = self._tables[name][1], needed_ts(before)
         own = self._own_tables(name, tables, since_ts)
-        registered = before.images.feed(name)
         answered = self._answered.get(name, frozenset()).union(
-            (mode, table)
-            for mode, table in _asked(wish)
-            if not _holds(own, table) or _waits_so(registered, mode, table)
+            asked
+            for asked in wish.asked.tables
+            if not _holds(own, asked.table_id) or _waits_so(before.images, name, asked)
         )
         if answered:
             self._answered[name] = answered
             self._known.answered(name, answered)
         requested = {
-            mode: sorted(table for table in wanted if (mode, table) not in answered)
+            mode: sorted(table for table in wanted if AskedTable(mode, table) not in answered)
             for mode, wanted in wish.asked.requested.items()
         }
+        ranged = {asked: keys for asked, keys in wish.asked.ranged.items() if AskedTable(*asked, keys) not in answered}
         return WantingFeed(
             tables=own,
             wants_initial=wish.wants_initial,
@@ -224,6 +224,7 @@ class ImagedTables:
             lag_max_s=wish.lag_max_s,
             entered=tables.entered_between(before.resolved_ts, resolved_ts) if wish.wants_initial else (),
             requested=requested,
+            ranged=ranged,
         )
 
     def _own_tables(self, name: str, tables: FeedTables, since_ts: Ts) -> list[TableId]:
@@ -254,14 +255,21 @@ class ImagedTables:
             self._tables = {name: (key, tables.forget_below(ts)) for name, (key, tables) in self._tables.items()}
 
 
-def _waits_so(registered: ImageFeed | None, mode: ImageMode, table: TableId) -> bool:
-    """Tell whether what was asked for is under way. A resync is not where another image is: it begins behind that."""
-    waits = None if registered is None else registered.mode_of(table)
-    return waits is not None and (mode is not ImageMode.RESYNC or waits is ImageMode.RESYNC)
+def _waits_so(images: ImageState, name: str, asked: AskedTable) -> bool:
+    """Tell whether what was asked for is under way; if not, and another image of the table is, it begins behind that.
 
-
-def _asked(wish: ImageWish) -> frozenset[AskedTable]:
-    return frozenset((mode, table) for mode, tables in wish.asked.requested.items() for table in tables)
+    A resync is not where another image is, a part of a table where more than the part is left to come. All of a table
+    is not where its end is done already: so it is from the first of an image of a part.
+    """
+    registered = images.feed(name)
+    waits = None if registered is None else registered.mode_of(asked.table_id)
+    if waits is None or (asked.mode is ImageMode.RESYNC and waits is not ImageMode.RESYNC):
+        return False
+    whole, done = KeyRange.of_table(asked.table_id), images.done_of(name, asked.table_id)
+    if not asked.keys:
+        return not done or done[-1].end < whole.end
+    left = missing_keys(whole, done)
+    return all(any(part.start <= item.start and item.end <= part.end for part in asked.keys) for item in left)
 
 
 def _holds(tables: Sequence[TableId], table: TableId) -> bool:

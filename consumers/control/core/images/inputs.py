@@ -7,8 +7,9 @@ from typing import Final
 
 from schemas.ids import CaptureId, TableId, Ts, physical_ms
 from schemas.rawlog.frontier import FrontierRecord
-from schemas.rawlog.images import ImageMode, ScanResult
+from schemas.rawlog.images import ImageMode, KeyRange, ScanResult
 
+_NO_RANGES: Final[Mapping[tuple[ImageMode, TableId], tuple[KeyRange, ...]]] = MappingProxyType({})
 _NO_RANKS: Final[Mapping[TableId, int]] = MappingProxyType({})
 _NO_REQUESTS: Final[Mapping[ImageMode, Collection[TableId]]] = MappingProxyType({})
 
@@ -60,6 +61,8 @@ class WantingFeed:
     being the one before and R' the next; empty without ``wants_initial``."""
     requested: Mapping[ImageMode, Collection[TableId]] = field(default_factory=lambda: _NO_REQUESTS)
     """Asked by hand and not accepted yet: tables are taken that it does not wait for already."""
+    ranged: Mapping[tuple[ImageMode, TableId], tuple[KeyRange, ...]] = field(default_factory=lambda: _NO_RANGES)
+    """Likewise, of parts of tables."""
 
 
 def lag_s(checkpoint_ts: Ts | None, now_ts: Ts) -> float:

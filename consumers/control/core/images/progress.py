@@ -112,10 +112,12 @@ def take_wishes(state: ImageState, seen: ImageInputs) -> ImageState:
     tables that there are no more.
     """
     feeds = {feed.feed: feed for feed in state.feeds}
+    parts: Done = {}
     for name, wanting in sorted(seen.feeds.items()):
         feed = feeds.get(name)
         if feed is None:
-            if not seen.all_know or not (wanting.wants_initial or any(wanting.requested.values())):
+            is_asked = bool(wanting.ranged) or any(wanting.requested.values())
+            if not seen.all_know or not (wanting.wants_initial or is_asked):
                 continue
             feed = ImageFeed(feed=name)
             if wanting.wants_initial:
@@ -132,6 +134,11 @@ def take_wishes(state: ImageState, seen: ImageInputs) -> ImageState:
         for mode, tables in wanting.requested.items():
             for table in sorted(tables):
                 feed = feed if feed.mode_of(table) else with_table(feed, mode, table)
+        for (mode, table), keys in sorted(wanting.ranged.items()):
+            # A part has its place in the record at once, so it waits for that as tables do that are to begin.
+            if feed.mode_of(table) is None and len(state.tables) + len(parts) < seen.limits.tables_max:
+                feed = with_table(feed, mode, table)
+                parts.setdefault(table, {})[name] = missing_keys(KeyRange.of_table(table), keys)
         # Where a barrier holds it back, rows of tables that are gone may still be to come for it.
         is_held = seen.before.images.barrier_of(name) is not None
         feeds[name] = feed if is_held else _of_these_tables(feed, wanting.tables)
@@ -141,10 +148,12 @@ def take_wishes(state: ImageState, seen: ImageInputs) -> ImageState:
     state = replace(state, feeds=tuple(feeds.values()))
     done = done_of(state)
     kept: Done = {}
+    for table, of_part in parts.items():
+        done[table] = done.get(table, {}) | of_part
     for table, of_table in done.items():
-        if left := {name: keys for name, keys in of_table.items() if feeds[name].mode_of(table)}:
+        if left := {name: keys for name, keys in of_table.items() if name in feeds and feeds[name].mode_of(table)}:
             kept[table] = left
-    return state if kept == done else with_done(state, kept)
+    return state if kept == done_of(state) else with_done(state, kept)
 
 
 def _first_ranges(wanting: WantingFeed) -> tuple[IdRange, ...]:

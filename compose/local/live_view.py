@@ -5,6 +5,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from compose.local.image_bars import image_bars, image_text
 from compose.local.monitor import BusView, FeedView
 
 TOPICS_SHOWN_MAX = 12
@@ -26,7 +27,7 @@ def live_picture(view: BusView, elapsed_s: float, width: int) -> RenderableType:
     title = Text(f"TideBus, {elapsed_s:.0f} s; Ctrl-C ends it", style="bold")
     topics = topics_line(view)
     topics.no_wrap, topics.overflow = True, "ellipsis"
-    return Group(title, table, topics, *_errors(view.feeds, width))
+    return Group(title, table, *image_bars(view.images, width), topics, *_errors(view.feeds, width))
 
 
 def _log_row(view: BusView) -> tuple[Text | str, ...]:
@@ -80,7 +81,9 @@ def progress_line(view: BusView, elapsed_s: float) -> str:
         f"lag {_seconds(feed.lag_s)}"
         for feed in view.feeds
     )
-    return f"{elapsed_s:6.1f} s  in {view.rows_in_total:,} rows  frontier lag {_seconds(view.frontier_lag_s)}  {feeds}"
+    images = "".join(f"  {image_text(image)}" for image in view.images)
+    lag = _seconds(view.frontier_lag_s)
+    return f"{elapsed_s:6.1f} s  in {view.rows_in_total:,} rows  frontier lag {lag}  {feeds}{images}"
 
 
 def summary_table(view: BusView, elapsed_s: float) -> Table:

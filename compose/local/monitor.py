@@ -13,6 +13,7 @@ from kazoo.exceptions import KazooException, NoNodeError
 from kazoo.handlers.threading import KazooTimeoutError
 
 from compose.kafka_follower import TopicFollower
+from compose.local.image_bars import ImageBar
 from compose.stack.local import Addresses
 from edges.kafka.clients import kafka_admin
 from edges.secrets import decode_info
@@ -20,6 +21,7 @@ from edges.zookeeper.progress import Entries, read_entries
 from edges.zookeeper.session import CONNECT_TIMEOUT_S, SESSION_TIMEOUT_S, ZooKeeperUnreachableError
 from schemas.errors import BusError, CorruptDataError
 from schemas.ids import Ts, UpstreamId, physical_ms
+from schemas.json_text import read_json
 from schemas.nodes.changefeed import (
     NAMESPACE_DEFAULT,
     ChangefeedState,
@@ -92,6 +94,8 @@ class BusView:
     """Output topics with their partition counts."""
     spark_uis: tuple[str, ...] = ()
     """Where the sorter services' Spark shows itself, of those that have started it."""
+    images: tuple[ImageBar, ...] = ()
+    """Of changefeeds that have table images to come."""
 
 
 class Monitor:
@@ -115,7 +119,7 @@ class Monitor:
             topic_prefixes: of the output topics to be shown.
         """
         self._addresses, self._paths, self._now_ts, self._prefixes = addresses, paths, now_ts, topic_prefixes
-        self._topics = raw_topics(upstream)
+        self._topics, self._node = raw_topics(upstream), paths.upstream(upstream)
         self._zookeeper = addresses.zookeeper_access.client(SESSION_TIMEOUT_S)
         self._admin = kafka_admin({**addresses.kafka_access.config(), "log_level": 0})
         self._rows_in = 0
@@ -202,6 +206,7 @@ class Monitor:
             feeds=tuple(self._feed_view(feed, entries, now, now_ts) for feed in self.changefeed_ids()),
             topics=self._output_topics(),
             spark_uis=self._spark_uis(),
+            images=self._images(),
         )
 
     def _feed_view(self, changefeed_id: str, entries: Entries, now: float, now_ts: Ts | None) -> FeedView:
@@ -224,6 +229,14 @@ class Monitor:
             names = self._zookeeper.get_children(paths.services)
             nodes = [self._zookeeper.get(paths.service(name))[0] for name in names]
             return tuple(sorted(ui for node in nodes if (ui := decode_service(node).spark_ui)))
+        return ()
+
+    def _images(self) -> tuple[ImageBar, ...]:
+        """Return what the owner says of images; nothing while ZooKeeper is away, or of an owner that says none."""
+        with contextlib.suppress(KazooException, CorruptDataError, ValueError):
+            status = read_json(self._zookeeper.get(self._node)[0] or b"{}")
+            shown = status.get("images", ()) if isinstance(status, dict) else ()
+            return tuple(ImageBar.read(item) for item in shown)
         return ()
 
     def _output_topics(self) -> tuple[tuple[str, int], ...]:

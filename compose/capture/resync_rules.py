@@ -4,11 +4,13 @@ from collections.abc import Iterable
 
 from consumers.control.changefeeds.image_requests import ImageRefusedError
 from schemas.config.changefeed import load_changefeed
+from schemas.ddl.job import DDL_TYPE_NAMES, DdlType
 from schemas.ddl.schema_change import StoredTable
 from schemas.nodes.changefeed import ChangefeedInfo
 from schemas.rawlog.images import ImageMode
 from schemas.sink.position import RowOp
 from sorters.core.encode.sql.key_ranges import range_misfit
+from sorters.core.feed.emptied_tables import truncate_query
 from sorters.core.feed.feed import CompiledFeed, compile_feed
 
 _WITHOUT_DDL = frozenset({"avro", "debezium-avro"})
@@ -52,6 +54,9 @@ def _misfit(feed: CompiledFeed, stored: StoredTable, *, is_lake: bool) -> str | 
     if stored.partition_ids:
         return "it is partitioned: each partition is imaged by itself, and none tells the rows of the others"
     if not feed.has_processors and not is_lake:
+        truncate = DDL_TYPE_NAMES[DdlType.TRUNCATE_TABLE]
+        if feed.events.ignores_ddl(truncate, truncate_query(stored), stored.schema, stored.table):
+            return "an event filter of the changefeed leaves the TRUNCATE TABLE out by which consumers empty it"
         return None
     if RowOp.DELETE in feed.events.ignored_ops(stored.schema, stored.table):
         return "an event filter of the changefeed leaves its deletes out"

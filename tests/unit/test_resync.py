@@ -207,6 +207,18 @@ def stored(**more: Any) -> StoredTable:
             stored(),
             "leaves its deletes out",
         ),
+        (
+            "kafka://h:1/t?protocol=canal-json",
+            {"filter": {"event-filters": [{"matcher": ["d.*"], "ignore-event": ["truncate table"]}]}},
+            stored(),
+            "leaves the TRUNCATE TABLE out",
+        ),
+        (
+            "kafka://h:1/t?protocol=canal-json",
+            {"filter": {"event-filters": [{"matcher": ["d.one"], "ignore-sql": ["(?i)^truncate"]}]}},
+            stored(),
+            "leaves the TRUNCATE TABLE out",
+        ),
     ],
 )
 def test_a_resync_that_would_be_none_is_refused_by_name(
@@ -223,3 +235,5 @@ def test_a_resync_is_taken_where_rows_can_be_told() -> None:
         check_resync(replace(INFO, sink_uri=uri), [stored()])
     for uri in ("kafka://h:1/t?protocol=simple", "iceberg://?warehouse=file:///w&mode=upsert"):
         check_resync(replace(INFO, sink_uri=uri), [stored(pk_is_handle=False)])
+    others = {"filter": {"event-filters": [{"matcher": ["d.two"], "ignore-event": ["truncate table", "delete"]}]}}
+    check_resync(replace(INFO, sink_uri="kafka://h:1/t?protocol=simple", config=others), [stored()])

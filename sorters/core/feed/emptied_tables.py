@@ -32,6 +32,11 @@ def emptied_tables(cut: Cut, feed: CompiledFeed) -> frozenset[TableId]:
     )
 
 
+def truncate_query(stored: StoredTable) -> str:
+    """Return the statement by which consumers empty a table."""
+    return f"TRUNCATE TABLE {quote_name(stored.schema)}.{quote_name(stored.table)}"
+
+
 def emptied_records(cut: Cut, store: SchemaStore, feed: CompiledFeed, encoded_at_ms: int) -> OutputRecords:
     """Return the TRUNCATE events of a cut: of :func:`emptied_tables`, one each.
 
@@ -55,7 +60,7 @@ def _events(cut: Cut, store: SchemaStore, feed: CompiledFeed) -> Iterator[DdlEve
 
 
 def _event(cut: Cut, number: int, stored: StoredTable) -> DdlEvent:
-    query = f"TRUNCATE TABLE {quote_name(stored.schema)}.{quote_name(stored.table)}"
+    query = truncate_query(stored)
     return event_of_no_job(
         DdlType.TRUNCATE_TABLE,
         cut.upto_ts,

@@ -16,7 +16,7 @@ from consumers.processors.apply.errors import general_error, may_heal
 from consumers.processors.storage.store import file_store
 from edges.secrets import SecretReferenceError, load_with_secrets
 from schemas.config.client_options import librdkafka_options
-from schemas.config.lake_rules import warehouse_folder
+from schemas.config.lake_rules import is_on_s3, warehouse_folder
 from schemas.config.settings import ChangefeedConfig
 from schemas.config.zone import session_zone
 from schemas.errors import Action, BusError
@@ -127,7 +127,8 @@ def _try(config: ChangefeedConfig, info: ChangefeedInfo) -> TidbCluster | None:
         file_store(config.uri.storage).get("metadata")
         return None
     if config.uri.is_lake:
-        if config.sink.iceberg.catalog == "rest":  # its sorter asks the server, which may know nobody else
+        lake = config.sink.iceberg
+        if lake.catalog == "rest" or is_on_s3(lake):  # its sorter asks the server, which may know nobody else
             return None
         check_warehouse(Path(warehouse_folder(config)))
         return None

@@ -7,6 +7,10 @@ from schemas.config.settings import ChangefeedConfig
 from schemas.config.sink.iceberg import ICEBERG_PATH, IcebergConfig
 from schemas.masking import is_secret_name, mask_uri
 
+S3_FILE_IO = "org.apache.iceberg.aws.s3.S3FileIO"
+S3_REGION = "us-east-1"
+"""Of servers that are not AWS's and have none."""
+
 
 def check_lake(config: ChangefeedConfig, origin: Origin) -> None:
     """Hold the settings of an Iceberg sink against each other.
@@ -33,7 +37,8 @@ def check_lake(config: ChangefeedConfig, origin: Origin) -> None:
     _check_namespace(lake.namespace, origin)
     _check_catalog(lake, origin)
     if lake.catalog != "rest":  # whose server knows where its tables stand; it may want a name of its own
-        _check_warehouse(lake.warehouse, origin)
+        _check_warehouse(lake, origin)
+    _check_s3(lake, origin)
 
 
 def _check_namespace(namespace: str, origin: Origin) -> None:
@@ -56,19 +61,43 @@ def _check_catalog(lake: IcebergConfig, origin: Origin) -> None:
         raise origin.error(path, "catalog-uri must hold no password: catalog-user and catalog-password take them")
 
 
-def _check_warehouse(warehouse: str, origin: Origin) -> None:
+def _check_warehouse(lake: IcebergConfig, origin: Origin) -> None:
     path = (*ICEBERG_PATH, "warehouse")
-    if not warehouse:
+    if not lake.warehouse:
         raise origin.error(path, "warehouse is missing: write warehouse=file:///path into the sink URI")
-    parts = urlsplit(warehouse)
-    if parts.scheme in ("s3", "s3a", "gs", "gcs", "abfs", "hdfs"):
-        raise origin.not_yet(path, f"a warehouse of scheme `{parts.scheme}` is not supported yet, only file is")
+    parts = urlsplit(lake.warehouse)
+    if parts.scheme in ("s3a", "s3n", "gs", "gcs", "abfs", "hdfs"):
+        raise origin.not_yet(path, f"a warehouse of scheme `{parts.scheme}` is not supported yet, only file and s3 are")
+    if is_on_s3(lake):
+        if lake.catalog == "hadoop":
+            text = "a hadoop catalog is not safe on s3, which renames nothing in one step: catalog=jdbc and rest are"
+            raise origin.error(path, text)
+        if not parts.netloc or parts.query or parts.fragment or "@" in parts.netloc:
+            raise origin.error(path, "warehouse must be s3://bucket or s3://bucket/prefix and nothing else")
+        return
     if parts.scheme != "file" or parts.netloc or parts.query or parts.fragment or not parts.path.startswith("/"):
         raise origin.error(path, "warehouse must be file:///path, an absolute path and nothing else")
 
 
+def _check_s3(lake: IcebergConfig, origin: Origin) -> None:
+    given = lake.s3_endpoint or lake.s3_region or lake.s3_access_key or lake.s3_secret_access_key
+    if given and lake.catalog != "rest" and not is_on_s3(lake):
+        raise origin.error((*ICEBERG_PATH, "s3-endpoint"), "s3-… keys are of a warehouse s3://bucket/prefix")
+    if (lake.s3_access_key is None) is not (lake.s3_secret_access_key is None):
+        text = "s3-access-key and s3-secret-access-key are given together or not at all"
+        raise origin.error((*ICEBERG_PATH, "s3-access-key"), text)
+    endpoint = urlsplit(lake.s3_endpoint)
+    if lake.s3_endpoint and (endpoint.scheme not in ("http", "https") or not endpoint.netloc or "@" in endpoint.netloc):
+        raise origin.error((*ICEBERG_PATH, "s3-endpoint"), "s3-endpoint must be http://host:port or https://host:port")
+
+
+def is_on_s3(lake: IcebergConfig) -> bool:
+    """Tell whether a warehouse is a bucket's."""
+    return urlsplit(lake.warehouse).scheme == "s3"
+
+
 def warehouse_folder(config: ChangefeedConfig) -> str:
-    """Return the absolute path of a warehouse that :func:`check_lake` has let pass."""
+    """Return the absolute path of a warehouse of files that :func:`check_lake` has let pass."""
     return unquote(urlsplit(config.sink.iceberg.warehouse).path)
 
 
@@ -77,7 +106,8 @@ def catalog_options(config: ChangefeedConfig) -> dict[str, str]:
     lake = config.sink.iceberg
     options: dict[str, str] = {"type": lake.catalog}
     if lake.warehouse:
-        options["warehouse"] = lake.warehouse if lake.catalog == "rest" else warehouse_folder(config)
+        has_folder = lake.catalog != "rest" and not is_on_s3(lake)
+        options["warehouse"] = warehouse_folder(config) if has_folder else lake.warehouse
     user, password = lake.catalog_user, lake.catalog_password.reveal() if lake.catalog_password else ""
     if lake.catalog == "jdbc":
         options |= {"uri": lake.catalog_uri, "jdbc.schema-version": "V1", "clients": "1"}
@@ -86,4 +116,15 @@ def catalog_options(config: ChangefeedConfig) -> dict[str, str]:
     elif lake.catalog == "rest":
         options |= {"uri": lake.catalog_uri}
         options |= {"credential": f"{user}:{password}" if user else password} if password else {}
-    return options
+    return options | _s3_options(lake)
+
+
+def _s3_options(lake: IcebergConfig) -> dict[str, str]:
+    region = lake.s3_region or (S3_REGION if lake.s3_endpoint else "")
+    options = {"client.region": region, "s3.endpoint": lake.s3_endpoint}
+    for name, secret in (("access-key-id", lake.s3_access_key), ("secret-access-key", lake.s3_secret_access_key)):
+        options[f"s3.{name}"] = "" if secret is None else secret.reveal()
+    given = {name: value for name, value in options.items() if value}
+    if lake.s3_endpoint:
+        given["s3.path-style-access"] = "true"
+    return {"io-impl": S3_FILE_IO, **given} if given or is_on_s3(lake) else {}

@@ -1,4 +1,4 @@
-"""Lake tables in other catalogs than files: the same tables, at each tag the upstream's, also after a kill -9."""
+"""Lake tables in other catalogs than files, and on S3: at each tag they are the upstream, also after a kill -9."""
 
 import os
 from collections.abc import Iterator
@@ -15,18 +15,19 @@ from tests.integration.test_lake_sink import (
     patient,
     sorter,
 )
+from tests.support.aws import ask_s3, aws
 from tests.support.lake import Lake
 from tests.support.lake_bank import LakeBank
-from tests.support.lake_catalogs import JdbcLake, catalog_jars, rest_server
+from tests.support.lake_catalogs import S3_KEY, S3_SECRET, JdbcLake, S3Lake, catalog_jars, rest_server
 from tests.support.raw_log import START_TS
 from tests.support.sorter_process import Sorter
 
-__all__ = ["bank", "sorter"]
+__all__ = ["aws", "bank", "sorter"]
 
 
-@pytest.fixture(params=["jdbc", "rest"])
+@pytest.fixture(params=["jdbc", "rest", "s3"])
 def catalog(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    request: pytest.FixtureRequest, aws: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[tuple[Lake, str]]:
     """Yield how its tables are read, and what the sink URI says."""
     folder = tmp_path / "lake"
@@ -34,8 +35,14 @@ def catalog(
         with rest_server(folder) as lake:
             yield lake, f"catalog=rest&catalog-uri={lake.address}"
         return
-    drivers = ",".join(map(str, catalog_jars("drivers")))
-    monkeypatch.setenv(SPARK_JARS_ENV, f"{os.environ[SPARK_JARS_ENV]},{drivers}")
+    jars = catalog_jars("drivers") + (catalog_jars("s3") if request.param == "s3" else [])
+    monkeypatch.setenv(SPARK_JARS_ENV, ",".join([os.environ[SPARK_JARS_ENV], *map(str, jars)]))
+    if request.param == "s3":
+        ask_s3(aws, "lake", "PUT")
+        keys = f"s3-endpoint={aws}&s3-access-key={S3_KEY}&s3-secret-access-key={S3_SECRET}"
+        said = f"catalog=jdbc&catalog-uri=jdbc:sqlite:{folder}.db&warehouse=s3://lake/tables&{keys}"
+        yield S3Lake(folder, aws), said
+        return
     yield JdbcLake(folder), f"catalog=jdbc&catalog-uri=jdbc:sqlite:{folder}.db&warehouse=file://{folder}"
 
 
@@ -66,3 +73,4 @@ def test_lake_tables_of_a_catalog_are_the_upstream_at_each_tag_also_after_a_kill
     assert lake.tags("bank", "debit") == lake.tags("bank", "credit")
     assert_each_tag_is_the_upstream(lake, bank)
     assert lake.partition_fields("bank", "credit") == ["truncate[5]"]
+    assert S3_SECRET not in sorter.log()

@@ -1,4 +1,5 @@
-"""Catalogs of lake tables for tests: a database file by JDBC, and Iceberg's own server of REST catalogs, on loopback.
+"""Catalogs of lake tables for tests: a database file by JDBC, for tables in a folder or on a server that speaks S3, and
+Iceberg's own server of REST catalogs, on loopback.
 
 The server is what Iceberg's tests run (``RESTCatalogServlet`` over a JDBC catalog); Py4J starts it, as its own main
 listens on every address. Jars come by Ivy, once, into the cache; where they cannot be had, tests skip and say so.
@@ -16,7 +17,7 @@ from typing import Any
 import pytest
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 from pyiceberg.catalog import load_catalog
-from pyiceberg.table import Table
+from pyiceberg.table import StaticTable, Table
 
 from compose.ports import LOOPBACK
 from compose.stack.jars import cache_dir, pyspark_jars
@@ -25,10 +26,11 @@ from tests.support.lake import Lake
 
 _IVY_FILE = Path(__file__).with_name("ivy-lake-catalogs.xml")
 _IVY_TIMEOUT_S = 300
+S3_KEY, S3_SECRET = "ak", "lake-secret"
 
 
 def catalog_jars(conf: str) -> list[Path]:
-    """Return the jars of ``drivers`` or ``server``, fetching them where needed, or skip the test."""
+    """Return the jars of ``drivers``, ``s3`` or ``server``, fetching them where needed, or skip the test."""
     folder = cache_dir() / "jars" / f"lake-catalogs-{conf}"
     if not (folder / "whole").exists():
         ivy = next(pyspark_jars().glob("ivy-*.jar"))
@@ -49,10 +51,30 @@ class JdbcLake(Lake):
 
     def metadata(self, schema: str, table: str) -> Path | None:
         """Return the metadata file that the catalog names; None: there is no table."""
+        location = self.location(schema, table)
+        return None if location is None else Path(location.removeprefix("file:"))
+
+    def location(self, schema: str, table: str) -> str | None:
+        """Return where that file is, as the catalog says it."""
         query = "SELECT metadata_location FROM iceberg_tables WHERE table_namespace = ? AND table_name = ?"
         with sqlite3.connect(f"{self.folder}.db") as database:
             row = database.execute(query, (schema, table)).fetchone()
-        return None if row is None else Path(str(row[0]).removeprefix("file:"))
+        return None if row is None else str(row[0])
+
+
+@dataclass(frozen=True)
+class S3Lake(JdbcLake):
+    """Tables that a SQLite database lists, and that stand in a bucket."""
+
+    endpoint: str = ""
+
+    def table(self, schema: str, table: str) -> StaticTable:
+        """Open a table as it is now, with the S3 client of pyiceberg's."""
+        location = self.location(schema, table)
+        assert location is not None, f"{schema}.{table} is not in the lake"
+        options = {"s3.endpoint": self.endpoint, "s3.region": "us-east-1"}
+        options |= {"s3.access-key-id": S3_KEY, "s3.secret-access-key": S3_SECRET}
+        return StaticTable.from_metadata(location, properties=options)
 
 
 @dataclass(frozen=True)

@@ -90,9 +90,39 @@ def test_catalog_options_are_icebergs() -> None:
         ("&catalog=jdbc&catalog-uri=jdbc:mysql://h/d%3Fuser=a%26password=b", "no password"),
         ("&catalog=jdbc&catalog-uri=jdbc:mysql://u:p@h/d", "no password"),
         ("&catalog=glue", "glue"),
+        ("&s3-region=eu-west-1", "s3-… keys"),
+        ("&catalog=rest&catalog-uri=http://h&s3-access-key=a", "together"),
+        ("&catalog=rest&catalog-uri=http://h&s3-endpoint=h:9000", "must be http"),
     ],
 )
 def test_catalog_that_cannot_be_is_refused(more: str, said: str) -> None:
     with pytest.raises(BusError, match=said) as raised:
         load_changefeed(f"iceberg://?{WAREHOUSE}{more}", None)
     assert "password=b" not in str(raised.value)
+
+
+def test_tables_on_s3_are_icebergs_own_client_behind_a_catalog_that_is_safe_there() -> None:
+    said = "warehouse=s3://b/p&catalog=jdbc&catalog-uri=jdbc:sqlite:/x.db"
+    options = catalog_options(load_changefeed(f"iceberg://?{said}", None))
+    assert (options["warehouse"], options["io-impl"]) == ("s3://b/p", "org.apache.iceberg.aws.s3.S3FileIO")
+    assert not any(name.startswith(("s3.", "client.")) for name in options), "AWS's own, found as its tools find them"
+    keys = "s3-endpoint=http://h:9000&s3-access-key=a&s3-secret-access-key=verysecret"
+    config = load_changefeed(f"iceberg://?{said}&{keys}", None)
+    given = {name: value for name, value in catalog_options(config).items() if name.startswith(("s3.", "client."))}
+    assert given == {
+        "client.region": "us-east-1",
+        "s3.endpoint": "http://h:9000",
+        "s3.path-style-access": "true",
+        "s3.access-key-id": "a",
+        "s3.secret-access-key": "verysecret",
+    }
+    assert "verysecret" not in repr(config)
+    for warehouse, why in (
+        ("s3://b/p", "not safe on s3"),
+        ("gs://b/p", "not supported yet"),
+        ("s3a://b", "not suppor"),
+    ):
+        with pytest.raises(BusError, match=why):
+            load_changefeed(f"iceberg://?warehouse={warehouse}", None)
+    with pytest.raises(BusError, match="s3://bucket"):
+        load_changefeed("iceberg://?warehouse=s3:///p&catalog=jdbc&catalog-uri=jdbc:sqlite:/x.db", None)

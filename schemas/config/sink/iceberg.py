@@ -35,7 +35,13 @@ class IcebergConfig:
     catalog_password: Secret | None = None
     """Of ``jdbc``: the database's; of ``rest``: the secret of an OAuth2 client that ``catalog-user`` names."""
     warehouse: str = ""
-    """``file:///path``; must be given. Of ``rest``: a name that the catalog's server knows, or nothing."""
+    """``file:///path`` or ``s3://bucket/prefix``; must be given. Of ``rest``: what its server calls it, or nothing."""
+    s3_endpoint: str = ""
+    """Of tables on S3: ``http://…`` or ``https://…``, of a server that is not AWS's. Buckets stand in its paths."""
+    s3_region: str = ""
+    s3_access_key: Secret | None = None
+    """Without it keys are looked for as AWS's own tools do."""
+    s3_secret_access_key: Secret | None = None
     namespace: str = ""
     """Stands before the schema's name: ``namespace.schema.table``. Empty: ``schema.table``."""
     tags_kept: int = setting(100, check=at_least(1))
@@ -57,6 +63,7 @@ ICEBERG_URI_PARAMS: dict[str, tuple[str, ...]] = {
     for name in (
         *("mode", "commit-interval", "catalog", "warehouse", "namespace", "tags-kept", "compaction-interval"),
         *("partitioning", "sort-order", "catalog-uri", "catalog-user", "catalog-password", "type-change"),
+        *("s3-endpoint", "s3-region", "s3-access-key", "s3-secret-access-key"),
     )
 }
 """Parameters of an Iceberg sink URI and the setting that each one overrides."""

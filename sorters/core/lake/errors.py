@@ -34,6 +34,6 @@ class LakeWatermarkLostError(BusError):
 
 
 class LakeJarMissingError(BusError):
-    """Spark has not the jar of Iceberg."""
+    """Spark has not the jar of Iceberg, or its client of S3 where tables stand there."""
 
     code, action = "lake.jar_missing", Action.STOP_CHANGEFEED

@@ -5,6 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from schemas.config.lake_rules import S3_FILE_IO
 from sorters.core.lake.columns import OP
 from sorters.core.lake.errors import LakeJarMissingError
 from sorters.run.lake.names import CATALOG, LakeName
@@ -20,12 +21,18 @@ class LakeRows:
         properties of a catalog.
 
         Raises:
-            LakeJarMissingError: its JVM has no Iceberg.
+            LakeJarMissingError: its JVM has no Iceberg, or no client of S3 where the tables stand there.
         """
         self._session, self._branch = spark.newSession(), branch
         if not hasattr(self._session._jvm.org.apache.iceberg.CatalogUtil, "buildIcebergCatalog"):
             raise LakeJarMissingError(
                 "spark has no iceberg: run `tidebus setup`, or name its jar in TIDEBUS_SPARK_JARS"
+            )
+        if options.get("io-impl") == S3_FILE_IO and not hasattr(
+            self._session._jvm.software.amazon.awssdk.services.s3.S3Client, "builder"
+        ):
+            raise LakeJarMissingError(
+                "spark has no client of s3: name iceberg-aws-bundle's jar of iceberg's version in TIDEBUS_SPARK_JARS"
             )
         if options["type"] == "jdbc":
             self._load_drivers()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from compose.cli.given_files import changefeed_text
 from compose.cli.options import Duration
 from compose.cli.server_options import ask, server_options
 from schemas.errors import ConfigError
@@ -296,7 +297,9 @@ def _read(sink_uri: str, file: Path | None, schema_registry: str) -> "tuple[dict
     from schemas.config.changefeed import load_changefeed
 
     table, _ = _table(file, schema_registry)
-    checked = load_changefeed(sink_uri, table if schema_registry or file is None else _text(file), file=_name(file))
+    checked = load_changefeed(
+        sink_uri, table if schema_registry or file is None else changefeed_text(file), file=_name(file)
+    )
     return replica_config(table), checked
 
 
@@ -304,17 +307,10 @@ def _table(file: Path | None, schema_registry: str) -> "tuple[dict[str, Any], Or
     """Return a changefeed file's table, and where its keys stand."""
     from schemas.config.changefeed import parse_changefeed_text
 
-    table, origin = parse_changefeed_text(_text(file) if file else "", file=_name(file))
+    table, origin = parse_changefeed_text(changefeed_text(file) if file else "", file=_name(file))
     if schema_registry:
         table = {**table, "sink": {**table.get("sink", {}), "schema-registry": schema_registry}}
     return table, origin
-
-
-def _text(file: Path) -> str:
-    try:
-        return file.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError("changefeed file is not readable", file=str(file), reason=error) from error
 
 
 def _name(file: Path | None) -> str | None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from compose.cli.given_files import changefeed_text
 from compose.cli.options import (
     UPSTREAM_DEFAULT,
     cluster_option,
@@ -84,7 +85,7 @@ def explain(
     if changefeed_id:
         wanted = of_changefeed(zookeeper, cluster, changefeed_id, namespace)
     else:
-        text = config.read_text() if config else None
+        text = changefeed_text(config) if config else None
         checked = load_changefeed(sink_uri, text, file=str(config) if config else None)
         checked = replace(checked, time_zone=tz)
         wanted = Changefeed(config=checked, upstream=UpstreamId(upstream), ts=None)
@@ -128,7 +129,9 @@ def remount(
     from schemas.config.changefeed import load_changefeed
     from sorters.run.remount import Remount, check, remount_alone
 
-    checked = load_changefeed(sink_uri, config.read_text() if config else None, file=str(config) if config else None)
+    checked = load_changefeed(
+        sink_uri, changefeed_text(config) if config else None, file=str(config) if config else None
+    )
     for note in checked.notes:
         click.echo(f"note: {note}", err=True)
     order = Remount(

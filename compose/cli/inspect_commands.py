@@ -1,5 +1,6 @@
 """The commands that look, print and end."""
 
+import difflib
 import itertools
 import json
 from dataclasses import replace
@@ -8,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from compose.cli.given_files import changefeed_text
 from compose.cli.options import (
     Duration,
     kafka_option,
@@ -70,7 +72,9 @@ def errors(code: str) -> int:
     for entry in matching:
         click.echo(f"{entry.code} ({entry.follows}): {entry.meaning}")
     if not matching:
-        raise ConfigError("no such error code", seen=code)
+        near = difflib.get_close_matches(code, [entry.code for entry in catalogue()], n=3)
+        hint = f"did you mean {' or '.join(near)}?" if near else "`tidebus errors` lists them"
+        raise ConfigError(f"no such error code; {hint}", seen=code)
     return 0
 
 
@@ -121,7 +125,7 @@ def dry_run(
     from compose.foresight.dry_run import json_line, prepare
     from schemas.config.changefeed import load_changefeed
 
-    text = config.read_text() if config else None
+    text = changefeed_text(config) if config else None
     if protocol not in (None, "mounted"):
         sink_uri = with_protocol(sink_uri, str(protocol))
     changefeed = load_changefeed(sink_uri, text, file=str(config) if config else None)

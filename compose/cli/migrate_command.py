@@ -134,8 +134,8 @@ def _given(sink_uris: Sequence[str]) -> dict[str, str]:
 def _client(ticdc: dict[str, str]) -> "ApiCalls":
     from compose.operator.api_calls import ApiCalls
     from consumers.control.api.access.tls import ApiTls
-    from consumers.control.api.client import ApiClient
+    from consumers.control.api.client import TICDC, ApiClient
 
     tls = ApiTls(ca_path=ticdc["ticdc_ca"], cert_path=ticdc["ticdc_cert"], key_path=ticdc["ticdc_key"])
     user, password = ticdc["ticdc_user"], ticdc["ticdc_password"]
-    return ApiCalls(ApiClient(url=ticdc["ticdc"], tls=tls, user=user, password=password))
+    return ApiCalls(ApiClient(url=ticdc["ticdc"], tls=tls, user=user, password=password, of=TICDC))

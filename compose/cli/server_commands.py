@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from compose.cli.api_options import ApiOptions, api_options
+from compose.cli.given_files import writable_folder
 from compose.cli.image_options import image_options
 from compose.cli.log_options import log_options
 from compose.cli.options import (
@@ -306,6 +307,8 @@ def capture(
     # What cannot be used is said at once, before anything is asked of anybody.
     Channels(tls)
     time_zone = server_zone(tz)
+    if data_dir is not None:
+        writable_folder(data_dir)
     sorter_kafka, processor_kafka = kafka.as_child(sorter_kafka_config), kafka.as_child(processor_kafka_config)
     if sorters.master != BY_HAND:
         java_properties(sorter_kafka or kafka)

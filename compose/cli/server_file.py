@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from schemas.config.parse.origin import NotSupportedYetError
+from schemas.config.parse.section import unknown_key
 from schemas.errors import ConfigError
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -102,7 +103,8 @@ def read_server_file(file: Path) -> tuple[dict[str, Any], tuple[str, ...]]:
         elif above is not None:
             notes.append(f"{key} has no effect: {UNREAD[above]}")
         else:
-            raise ConfigError(f"unknown key `{key}` in the server file", file=str(file), key=key)
+            known = {**READ, **REFUSED, **UNREAD}
+            raise ConfigError(unknown_key(key, known, "in the server file"), file=str(file), key=key)
     return values, tuple(notes)
 
 

@@ -121,7 +121,7 @@ def _env(what: str) -> list[str]:
 
 def _user(user: str, password: str, file: Path) -> tuple[str, str]:
     """Return who asks: as given, or as the file says; of several in it the one that is named."""
-    if password or not file.exists():
+    if password or (file == CREDENTIALS_DEFAULT and not file.exists()):
         return user, password
     from consumers.control.api.access.credentials import read_credentials
     from schemas.errors import ConfigError

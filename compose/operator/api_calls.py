@@ -8,7 +8,7 @@ from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import urlencode
 
-from consumers.control.api.client import Answer, ApiClient, ServerAnswerError
+from consumers.control.api.client import Answer, ApiClient
 from schemas.config.parse.origin import Origin
 from schemas.errors import Action, BusError, ConfigError
 
@@ -95,7 +95,7 @@ def refusal(answer: Answer) -> BusError:
     """Return the error that an answer is."""
     body = answer.json()
     if not isinstance(body, dict) or not isinstance(body.get("error_msg"), str):
-        return ServerAnswerError("no TideBus API answers there", status=answer.status)
+        return answer.strange()
     code, text = str(body.get("error_code", "")), body["error_msg"]
     hint, known = HINTS.get(code), TOLD.get(code)
     shown = f"{text}; {hint}" if hint and not (known and known in text) else text

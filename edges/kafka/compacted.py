@@ -53,6 +53,6 @@ def compacted_records(config: Mapping[str, Any], topic: str, timeout_s: float) -
             if time.monotonic() > deadline:
                 raise KafkaUnreachableError("records did not come", topic=topic)
     except KafkaException as error:
-        raise KafkaUnreachableError("topic is not readable", topic=topic, reason=error) from error
+        raise KafkaUnreachableError("topic is not readable", topic=topic, reason=error.args[0].str()) from error
     finally:
         consumer.close()

@@ -184,7 +184,9 @@ class TopicReader:
         try:
             return partition_bounds(self._consumer, self.topic, partition, answer_s=self._timeout_s)
         except KafkaException as error:
-            raise KafkaUnreachableError("topic is not readable", topic=self.topic, reason=error) from error
+            raise KafkaUnreachableError(
+                "topic is not readable", topic=self.topic, reason=error.args[0].str()
+            ) from error
 
     def read(self, start: int, end: int) -> Iterator[tuple[int, bytes]]:
         """Yield ``(offset, value)`` for offsets ``[start, end)`` of a topic's one partition; see :meth:`read_all`."""

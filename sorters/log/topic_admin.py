@@ -168,7 +168,9 @@ class TopicAdmin:
         for topic, error in refused.items():
             if is_passing(error):
                 raise self._unreachable("topic was not created in time", error, topic=topic) from error
-            raise TopicRefusedError("broker refuses to create the topic", topic=topic, reason=error.args[0]) from error
+            raise TopicRefusedError(
+                "broker refuses to create the topic", topic=topic, reason=error.args[0].str()
+            ) from error
 
     def _await_topics(self, topics: Sequence[str]) -> dict[str, int]:
         """Return the partition counts of ``topics`` once the broker that we ask has heard of all of them."""
@@ -190,7 +192,7 @@ class TopicAdmin:
                 limits[topic] = int(entries[_MESSAGE_BYTES].value) - MESSAGE_OVERHEAD_BYTES
         except KafkaException as error:
             if error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-                raise TopicRefusedError("topic settings may not be read", reason=error.args[0]) from error
+                raise TopicRefusedError("topic settings may not be read", reason=error.args[0].str()) from error
             raise self._unreachable("topic settings are not readable", error) from error
         return limits
 
@@ -221,4 +223,4 @@ class TopicAdmin:
             )
 
     def _unreachable(self, message: str, error: KafkaException, **where: object) -> KafkaUnreachableError:
-        return KafkaUnreachableError(message, **where, address=self._address, reason=error.args[0])
+        return KafkaUnreachableError(message, **where, address=self._address, reason=error.args[0].str())

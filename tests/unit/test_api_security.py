@@ -69,9 +69,10 @@ def test_credentials_file_that_is_none_is_refused(tmp_path: Path, text: str) -> 
 
 
 def test_configure_credentials_writes_what_the_command_line_then_uses(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "credentials"
+    monkeypatch.setattr("compose.cli.server_options.CREDENTIALS_DEFAULT", tmp_path / "none")  # may be missing
     write = ["cli", "configure-credentials", "--file", str(file), "--user", "ana", "--password"]
     assert run_cli([*write, "se:cret"]) == 0
     with closing(ApiServer("127.0.0.1:0", credentials=USERS)) as server, server.serving(Memory()):

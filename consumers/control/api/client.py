@@ -11,7 +11,7 @@ import ssl
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from consumers.control.api.access.tls import ApiTls
@@ -40,12 +40,30 @@ class ServerAnswerError(BusError):
 
 
 @dataclass(frozen=True, slots=True)
+class Asked:
+    """Whose API it is, for errors, and what to look at where nobody answers."""
+
+    name: str
+    unreachable: str
+
+
+TIDEBUS: Final = Asked("TideBus", "no capture answers there; check --server, and that a capture runs with this --addr")
+TICDC: Final = Asked("TiCDC", "no TiCDC answers there; check --ticdc, and that the server runs with this --addr")
+
+
+@dataclass(frozen=True, slots=True)
 class Answer:
     """Status, type and body as they came."""
 
     status: int
     content_type: str
     body: bytes
+    of: Asked = TIDEBUS
+
+    def strange(self) -> ServerAnswerError:
+        """Return the error that it is where it is none of the API's; the caller raises it."""
+        shown = self.body[:100].decode(errors="replace")
+        return ServerAnswerError(f"no {self.of.name} API answers there", status=self.status, body=shown)
 
     def json(self) -> Any:
         """Return the body read as JSON.
@@ -56,8 +74,7 @@ class Answer:
         try:
             return json.loads(self.body)
         except ValueError as error:
-            shown = self.body[:100].decode(errors="replace")
-            raise ServerAnswerError("no TideBus API answers there", status=self.status, body=shown) from error
+            raise self.strange() from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +86,7 @@ class ApiClient:
     tls: ApiTls = field(default_factory=ApiTls)
     user: str = ""
     password: str = field(default="", repr=False)
+    of: Asked = TIDEBUS
     timeout_s: float = TIMEOUT_S
 
     def ask(
@@ -97,7 +115,7 @@ class ApiClient:
                     self._check_name(connection)
                 connection.request(method, target, body, sent)
                 answer = connection.getresponse()
-                return Answer(answer.status, answer.getheader("Content-Type", ""), answer.read())
+                return Answer(answer.status, answer.getheader("Content-Type", ""), answer.read(), self.of)
         except ssl.SSLCertVerificationError as error:
             reason = f"its certificate is refused: {error.verify_message}; --ca names whom to trust"
             raise ServerTlsError(reason, server=self.url, ca=self.tls.ca_path or "the system's") from error
@@ -109,8 +127,7 @@ class ApiClient:
             reason = "the server ended the connection; one that speaks TLS wants https:// and --ca"
             raise ServerUnreachableError(reason, server=self.url) from error
         except (OSError, http.client.HTTPException) as error:
-            reason = "no capture answers there; check --server, and that a capture runs with this --addr"
-            raise ServerUnreachableError(reason, server=self.url, reason=_words(error)) from error
+            raise ServerUnreachableError(self.of.unreachable, server=self.url, reason=_words(error)) from error
 
     def _check_name(self, connection: http.client.HTTPSConnection) -> None:
         """Say nothing to a server whose certificate is of the CA and not of a name that is allowed."""

@@ -77,5 +77,5 @@ def _errors(kafka: KafkaAccess, doing: str) -> Iterator[None]:
         yield
     except KafkaException as error:
         raise RawLogUnavailableError(
-            "Kafka does not answer; check --kafka", kafka=kafka.servers, doing=doing, reason=error
+            "Kafka does not answer; check --kafka", kafka=kafka.servers, doing=doing, reason=error.args[0].str()
         ) from error

@@ -21,6 +21,7 @@ OTHER_LABELS: Final = {
     "ticdc_scheduler_table_replication_state": "as before",
     "ticdc_puller_txn_collect_event_count": "as before",
     "ticdc_scheduler_span_count": "as before",
+    "ticdc_scheduler_table_count": "as before",
 }
 """Metrics that cannot have the recorded labels, and why."""
 

@@ -63,6 +63,7 @@ def rule_metrics(rule: Rule | None, feeds: Sequence[StoredFeed] | None, at_s: fl
     yield _gauge("tidebus_metadata_readable", "0 while changefeeds cannot be read from ZooKeeper", feeds is not None)
     yield from _feed_lags(feeds or (), at_s)
     yield from _slow_tables(rule.resolved_ts, feeds or (), at_s)
+    yield from _stages(rule.resolved_ts, feeds or (), at_s)
     yield from _feed_figures(feeds or ())
     yield from _frontier(rule, at_s)
     yield from _images(rule.images)
@@ -75,6 +76,20 @@ def lag_s(ts: Ts, at_s: float) -> float:
     return max(0.0, round(at_s - physical_ms(ts) / 1000, 3))
 
 
+_DOWNSTREAM_TYPES: Final = {
+    "mysql": "mysql/tidb",
+    "tidb": "tidb",
+    "kafka": "kafka",
+    "file": "file",
+    "s3": "s3",
+    "gcs": "gcs",
+    "gs": "gcs",
+    "azblob": "azblob",
+    "azure": "azblob",
+    "blackhole": "blackhole",
+    "iceberg": "iceberg",
+}
+"""TiCDC's words (pingcap/ticdc ``pkg/metrics/downstream_type.go``), and Iceberg's, by the scheme without ``+ssl``."""
 _Family = TypeVar("_Family", GaugeMetricFamily, UntypedMetricFamily)
 _FEED: Final = ("namespace", "changefeed")
 _NOTHING: Final = ChangefeedStatus(state="normal", checkpoint_ts=Ts(0), resolved_ts=Ts(0))
@@ -156,6 +171,10 @@ def _feed_figures(feeds: Sequence[StoredFeed]) -> Iterator[Metric]:
     counts = (("Working", working), ("Stopped", len(feeds) - working), ("Total", len(feeds)))
     states = GaugeMetricFamily("ticdc_coordinator_changefeed_state", "Changefeeds by state", labels=("state",))
     yield _filled(states, (((state,), count) for state, count in counts))
+    kinds = GaugeMetricFamily(
+        "ticdc_owner_changefeed_downstream_info", "1 for the kind of its sink", labels=(*_FEED, "downstream_type")
+    )
+    yield _filled(kinds, (((*_key(feed), _downstream_type(feed.info.sink_uri)), 1) for feed in feeds))
     errors = GaugeMetricFamily("tidebus_changefeed_error", "1 while it has this error", labels=(*_FEED, "code"))
     failing = ((feed, feed.status.error) for feed in feeds if feed.status and feed.status.error)
     yield _filled(errors, (((*_key(feed), error.code), 1) for feed, error in failing))
@@ -184,6 +203,30 @@ def _slow_tables(published: Ts, feeds: Sequence[StoredFeed], at_s: float) -> Ite
         families["puller_resolved_ts_lag"].add_metric(key, lag_s(published, at_s))
         output.add_metric((*key, "kv"), _of_sorter(feed).rows_total)
     yield from (*families.values(), output)
+
+
+def _stages(published: Ts, feeds: Sequence[StoredFeed], at_s: float) -> Iterator[Metric]:
+    """How far each stage of a changefeed is, by those of TiCDC's names that mean something here."""
+    labels = (*_FEED, "stage")
+    for what in ("checkpoint_ts", "resolved_ts"):
+        name = f"ticdc_scheduler_slow_table_stage_{what}"
+        ts = GaugeMetricFamily(name, f"The stage's {what}, physical ms", labels=labels)
+        lag = GaugeMetricFamily(f"{name}_lag", f"Seconds since the stage's {what}", labels=labels)
+        for feed in feeds:
+            stages = {"puller-egress": published, "sink": getattr(feed, what)}
+            if feed.status is not None:
+                stages["sorter-egress"] = _of_sorter(feed).checkpoint_ts
+            for stage, reached in stages.items():
+                ts.add_metric((*_key(feed), stage), physical_ms(reached))
+                if feed.state in MOVING:
+                    lag.add_metric((*_key(feed), stage), lag_s(reached, at_s))
+        yield from (ts, lag)
+
+
+def _downstream_type(sink_uri: str) -> str:
+    """TiCDC's word for where a changefeed goes: by the scheme alone, and by no other part of what may be a secret."""
+    scheme = sink_uri.partition("://")[0].lower()
+    return _DOWNSTREAM_TYPES.get(scheme.partition("+")[0], "unknown")
 
 
 def _rows_by_path(feeds: Sequence[StoredFeed]) -> Metric:
@@ -268,6 +311,7 @@ def _images(feeds: Sequence[FeedProgress]) -> Iterator[Metric]:
 def _scheduler(upstream: UpstreamId, figures: SchedulerFigures) -> Iterator[Metric]:
     label, key = ("upstream",), (upstream,)
     yield _gauge("ticdc_scheduler_table", "Tables pulled by all captures", figures.tables, label, key)
+    yield _gauge("ticdc_scheduler_table_count", "The same, by its newer name", figures.tables, label, key)
     yield _gauge("ticdc_scheduler_task_running", "Tasks under way", figures.running, label, key)
     total = sum(figures.capture_spans.values())
     yield _gauge("ticdc_scheduler_span_count", "Spans pulled by all captures", total, label, key)

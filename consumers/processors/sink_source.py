@@ -12,6 +12,7 @@ from confluent_kafka.admin import OffsetSpec
 from edges.kafka.access import KafkaAccess
 from edges.kafka.clients import kafka_admin, kafka_consumer
 from schemas.errors import Action, BusError, CorruptDataError
+from schemas.sink.fence import FENCE_HEADER, NO_FENCE
 from schemas.sink.position import POSITION_HEADER
 
 ANSWER_S = 15.0
@@ -49,6 +50,8 @@ class SinkRecord:
     position: bytes
     key: bytes | None
     value: bytes
+    fence: bytes = NO_FENCE
+    """Who wrote it (:mod:`schemas.sink.fence`)."""
 
 
 class Source(Protocol):
@@ -64,7 +67,10 @@ class Source(Protocol):
         ...
 
     def begin(self, offsets: Mapping[int, int]) -> None:
-        """Read these partitions, too, from these offsets on; one that is read already begins there anew."""
+        """Read these partitions, too, from these offsets on; one that is read already begins there anew.
+
+        The record before comes too, where it is still there: whoever wrote it wrote last.
+        """
         ...
 
     def end(self, partition: int) -> None:
@@ -94,6 +100,8 @@ class KafkaSource:
     def __init__(self, kafka: KafkaAccess, topic: str, group: str) -> None:
         self._topic = topic
         self._reads: set[int] = set()
+        self._first: dict[int, int] = {}
+        """The first offset of a partition that was there when it was checked."""
         # A consumer's calls wait for one another: one that is polled all the time would let a question wait for long.
         self._admin = kafka_admin(kafka.config())
         self._consumer = kafka_consumer(
@@ -140,6 +148,7 @@ class KafkaSource:
             low, high = (self._ends(offsets, spec) for spec in (OffsetSpec.earliest(), OffsetSpec.latest()))
         except KafkaException as error:
             raise SinkTopicUnavailableError("kafka does not answer", topic=self._topic, reason=error.args[0]) from error
+        self._first.update(low)
         for partition, offset in offsets.items():
             if not low[partition] <= offset <= high[partition]:
                 raise SinkHistoryLostError(
@@ -155,7 +164,11 @@ class KafkaSource:
         """See :class:`Source`."""
         for partition in offsets:
             self.end(partition)
-        partitions = [TopicPartition(self._topic, *item) for item in offsets.items()]
+        starts = {
+            partition: offset - 1 if self._first.get(partition, offset) < offset else offset
+            for partition, offset in offsets.items()
+        }
+        partitions = [TopicPartition(self._topic, *item) for item in starts.items()]
         self._consumer.incremental_assign(partitions)
         self._consumer.resume(partitions)  # it may have been paused when it was read before
         self._reads.update(offsets)
@@ -174,12 +187,14 @@ class KafkaSource:
             if error is not None:
                 self._raise(error)
                 continue
-            position = next((value for name, value in message.headers() or () if name == POSITION_HEADER), None)
+            headers = dict[str, bytes](message.headers() or ())
+            position = headers.get(POSITION_HEADER)
             if position is None:
                 where = {"topic": self._topic, "partition": message.partition(), "offset": message.offset()}
                 raise CorruptDataError("record has no position", **where)
-            record = SinkRecord(message.partition(), message.offset(), position, message.key(), message.value() or b"")
-            records.append(record)
+            fence = headers.get(FENCE_HEADER) or NO_FENCE
+            at, value = (message.partition(), message.offset()), message.value() or b""
+            records.append(SinkRecord(*at, position, message.key(), value, fence))
         return records
 
     def pause(self, partition: int) -> None:

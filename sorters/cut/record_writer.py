@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final, Protocol
 
+from schemas.sink.fence import NO_FENCE
 from sorters.core.records.order import OutputRecords
 from sorters.cut.sink_writer import BATCH_BYTES, SinkWriter
 from sorters.log.failures import KafkaUnreachableError
@@ -15,8 +16,8 @@ NOWHERE: Final[Mapping[str, Any]] = {}
 class RecordWriter(Protocol):
     """What a cut's records go through (:class:`~sorters.cut.sink_writer.SinkWriter`)."""
 
-    def write(self, records: OutputRecords) -> None:
-        """Queue records."""
+    def write(self, records: OutputRecords, fence: bytes = NO_FENCE) -> None:
+        """Queue records; ``fence`` is theirs (:mod:`schemas.sink.fence`)."""
         ...
 
     def finish(self) -> None:
@@ -34,7 +35,7 @@ class Nowhere:
     def __init__(self, stopped: Callable[[], bool]) -> None:
         self._stopped = stopped
 
-    def write(self, records: OutputRecords) -> None:
+    def write(self, records: OutputRecords, fence: bytes = NO_FENCE) -> None:
         """Drop them.
 
         Raises:

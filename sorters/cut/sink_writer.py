@@ -20,6 +20,7 @@ from confluent_kafka import KafkaError, KafkaException, Message
 
 from edges.kafka.clients import kafka_producer
 from schemas.errors import BusError
+from schemas.sink.fence import FENCE_HEADER, NO_FENCE
 from schemas.sink.position import POSITION_HEADER
 from sorters.core.feed.large_messages import SinkMessageTooLargeError
 from sorters.core.records.order import OutputRecords
@@ -86,14 +87,15 @@ class SinkWriter:
             {**config, **limits, "on_delivery": self._on_delivery, "error_cb": self._on_error}
         )
 
-    def write(self, records: OutputRecords) -> None:
-        """Queue records; those of a partition are sent in this order.
+    def write(self, records: OutputRecords, fence: bytes = NO_FENCE) -> None:
+        """Queue records; those of a partition are sent in this order. ``fence`` stands in each of them
+        (:mod:`schemas.sink.fence`).
 
         Raises:
             BusError: these or some before cannot be sent, or Kafka does not answer.
         """
         produce = self._producer.produce
-        headers = dict[str, bytes]()  # one for all rows: the client has copied it when it returns
+        headers = {FENCE_HEADER: fence} if fence else {}  # one for all rows: the client has copied it when it returns
         self._row_bytes = 1 + records.nbytes // max(records.num_rows, 1)
         rows = max(1, min(_ROWS_PER_SLICE, records.num_rows * _BYTES_PER_SLICE // max(records.nbytes, 1)))
         for batch in records.to_batches(rows):

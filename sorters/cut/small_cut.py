@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from edges.kafka.offsets import TopicReader
+from schemas.sink.fence import NO_FENCE
 from sorters.core.cut.cut import Cut
 from sorters.core.flow.flow_marks import FlowMarker
 from sorters.core.flow.ledger import CutFlow, FlowLedger, check_flow
@@ -141,13 +142,20 @@ class SmallCut:
                 return with_chunks(raw, images, cut, raw_bytes_max)
 
     def run(
-        self, cut: Cut, raw: RawCut, program: FeedProgram, extras: OutputRecords, encoded_at_ms: int
+        self,
+        cut: Cut,
+        raw: RawCut,
+        program: FeedProgram,
+        extras: OutputRecords,
+        encoded_at_ms: int,
+        fence: bytes = NO_FENCE,
     ) -> CutCounts | None:
         """Write everything of ``cut``, and ``extras``, in order, until it is acknowledged.
 
         Args:
             raw: what :meth:`read` gave for the cut.
             program: fit for all rows in it.
+            fence: of this attempt.
 
         Returns:
             None if the messages are more than :data:`OUTPUT_BYTES_MAX`, for then nothing is written.
@@ -162,19 +170,21 @@ class SmallCut:
             if whole is None:
                 return None
             with self._running:
-                self._write(whole.records, batch_bytes(program), on_queued=turn.close)
+                self._write(whole.records, batch_bytes(program), fence, on_queued=turn.close)
         return whole.counts(raw.raw_bytes)
 
-    def write(self, records: OutputRecords, largest_batch: int) -> None:
+    def write(self, records: OutputRecords, largest_batch: int, fence: bytes = NO_FENCE) -> None:
         """Write records in their order, until they are acknowledged, in batches of at most ``largest_batch`` bytes.
 
         Raises:
             BusError: as :meth:`run`.
         """
         with self._running:
-            self._write(records, largest_batch)
+            self._write(records, largest_batch, fence)
 
-    def _write(self, records: OutputRecords, largest_batch: int, on_queued: Callable[[], None] = lambda: None) -> None:
+    def _write(
+        self, records: OutputRecords, largest_batch: int, fence: bytes, on_queued: Callable[[], None] = lambda: None
+    ) -> None:
         if self._closed.is_set():  # between the reading and here: the writer that there was is closed
             raise KafkaUnreachableError("kafka did not take a record", reason="stopped")
         made_for, writer = self._writer or (0, None)
@@ -183,7 +193,7 @@ class SmallCut:
             stopped, waiting = self._closed.is_set, self._share.waiting
             writer = record_writer(self._sink_config, batch_bytes=largest_batch, stopped=stopped, waiting=waiting)
         try:
-            writer.write(records)
+            writer.write(records, fence)
             on_queued()
             writer.finish()
         except BaseException:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from edges.kafka.offsets import TopicReader
 from schemas.rawlog.topics import RawTopics
+from schemas.sink.fence import NO_FENCE
 from sorters.core.cut.cut import Cut
 from sorters.core.cut.runner import Choice, Costs, CutSize, Reason, Runner, choose_runner
 from sorters.core.records.order import OutputRecords
@@ -70,7 +71,7 @@ class _Orders:
 class CutJob:
     """Runs cuts of one changefeed, one at a time."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 # the parts of a job, wired once
         self,
         spark: Session,
         raw_reader: Callable[[Callable[[], bool]], RawReader],
@@ -81,15 +82,17 @@ class CutJob:
         run_by: RunBy | None = None,
         name: str = "",
         share: FeedShare | None = None,
+        next_fence: Callable[[], bytes] = lambda: NO_FENCE,
     ) -> None:
         """Both maps are librdkafka's; the sink's must keep the order, and hold texts where it could name files.
         ``raw_reader`` is for the driver: see :class:`~sorters.cut.small_cut.SmallCut`.
 
         ``spark`` is asked for its session at each cut that Spark is to run: it may be another one each time. ``name``
-        is the changefeed's, in Spark's UI. ``share`` is told what the driver does.
+        is the changefeed's, in Spark's UI. ``share`` is told what the driver does. ``next_fence`` gives each attempt to
+        write something its fence (:mod:`schemas.sink.fence`).
         """
         self._share = share or WholeProcess()
-        self._spark = spark
+        self._spark, self._next_fence = spark, next_fence
         self._topics, self._raw_config, self._sink_config = topics, raw_config, sink_config
         self._run_by, self._name = run_by or RunBy(), name
         self._small = SmallCut(raw_reader, self._image_reader, sink_config, self._share)
@@ -137,7 +140,7 @@ class CutJob:
         Raises:
             BusError: a record cannot be sent, or Kafka does not answer.
         """
-        self._small.write(records, batch_bytes(program))
+        self._small.write(records, batch_bytes(program), self._next_fence())
 
     def run(
         self, cut: Cut, preparation: Preparation, extras: OutputRecords, encoded_at_ms: int, *, backlog: bool = False
@@ -190,7 +193,8 @@ class CutJob:
                 return None
             tables = raw.tables(cut) if orders.preparation.waiting else ()
             program = orders.preparation.make_ready(cut, tables)
-            return self._small.run(cut, raw, program, orders.extras, orders.encoded_at_ms)
+            fence = self._next_fence()
+            return self._small.run(cut, raw, program, orders.extras, orders.encoded_at_ms, fence)
 
     def _run_by_spark(self, orders: _Orders, *, may_repeat_here: bool) -> CutCounts:
         """Run a cut by Spark; by another session if this one ends meanwhile and ``spark`` has another.
@@ -214,6 +218,8 @@ class CutJob:
         from sorters.spark.cut_answers import NotReady, TooLarge
 
         cut, preparation = orders.cut, orders.preparation
+        # Once a session: there Spark's own numbers of attempts begin anew.
+        fence = self._next_fence()
         is_small = self._size(cut).raw_bytes <= TASK_CUT_BYTES_MAX
         if preparation.waiting > TABLES_AT_ONCE_MAX:
             preparation.make_ready(cut, large.tables_of(cut))
@@ -228,6 +234,7 @@ class CutJob:
                 orders.encoded_at_ms,
                 not_ready=not_ready or frozenset(),
                 raw_bytes_max=2 * TASK_CUT_BYTES_MAX,
+                fence=fence,
                 tables=preparation.tables_text,
             )
             if isinstance(answer, NotReady):
@@ -239,7 +246,8 @@ class CutJob:
             return answer
         program = preparation.make_ready(cut, frozenset() if not_ready is None else None)
         sent = preparation.sent(program)
-        return large.run(cut, program, sent, orders.extras, orders.encoded_at_ms, tables=preparation.tables_text)
+        tables = preparation.tables_text
+        return large.run(cut, program, sent, orders.extras, orders.encoded_at_ms, fence=fence, tables=tables)
 
     def large(self) -> "SparkCut":
         """Return what runs cuts by Spark, in the session that lives; the first call starts Spark."""

@@ -6,11 +6,14 @@ that the process is gone: its Spark driver may live a moment longer and write st
 
 What this promises: no cut begins without an answer of ZooKeeper that the node is ours (:meth:`FeedLock.check`), and a
 cut that runs is given up before the session can have ended (:meth:`FeedLock.is_lost`, by the rule of
-:mod:`edges.zookeeper.lease`). What it does not: Kafka does not fence a write that is on the wire already, so in the
-worst case the beginning of a cut stands there twice; it is the same records in the same order, as after any crash.
+:mod:`edges.zookeeper.lease`). What it does not: Kafka does not fence a write that is on the wire already, or that a
+stopped process sends when it goes on. So what stands between sorters and processors says which holder of the lock has
+written it (:meth:`FeedLock.fences`), and processors pass over what comes late. Other readers go by positions: in the
+worst case the beginning of a cut stands there twice, the same records in the same order, as after any crash.
 """
 
 import contextlib
+import itertools
 import json
 import logging
 import os
@@ -25,6 +28,7 @@ from kazoo.handlers.threading import KazooTimeoutError
 from edges.zookeeper.connection import LeasedClient
 from edges.zookeeper.nodes import free_node, is_own, read_node, take_node
 from schemas.errors import Action, BusError, shortened
+from schemas.sink.fence import NO_FENCE, Fence
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +54,9 @@ class FeedLock:
         self._client, self._lease, self._path = zookeeper.client, zookeeper.lease, path
         self._held_since: int | None = None
         """How many sessions had ended when it became ours: with the next one it is lost. None: it is not ours."""
+        self._czxid = 0
+        """Of the node as it was ours last; 0: it never was."""
+        self._attempts = itertools.count(1)
 
     def acquire(self, wanted: Callable[[], bool]) -> bool:
         """Wait until the lock is ours, which it may be already; False: it is not ``wanted`` any more."""
@@ -96,6 +103,11 @@ class FeedLock:
             self._held_since = None
             raise SorterLockLostError("the lock is gone with our zookeeper session", path=self._path)
 
+    def fences(self) -> Callable[[], bytes]:
+        """Return what gives each attempt to write something its fence, under the lock as it is held now."""
+        czxid, attempts = self._czxid, self._attempts
+        return lambda: Fence(czxid, next(attempts)).encode() if czxid else NO_FENCE
+
     def release(self) -> None:
         """Let the next sorter begin without waiting for our session's end."""
         held_since, self._held_since = self._held_since, None
@@ -106,8 +118,11 @@ class FeedLock:
     def _try(self) -> bool:
         own = json.dumps({"host": socket.gethostname(), "pid": os.getpid(), "knows_images": True}).encode()
         losses = self._lease.losses
-        ours = take_node(self._client, self._path, own, ANSWER_S) is not None and is_own(self._client, self._ask())
+        taken = take_node(self._client, self._path, own, ANSWER_S)
+        ours = taken is not None and is_own(self._client, self._ask())
         self._held_since = losses if ours else None
+        if ours:
+            self._czxid = int(taken.czxid)
         return ours
 
     def _ask(self) -> Any:

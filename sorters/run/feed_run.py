@@ -24,6 +24,7 @@ from schemas.ids import Ts
 from schemas.nodes.changefeed import ChangefeedInfo
 from schemas.nodes.prologue import is_prologue
 from schemas.rawlog.topics import RawTopics
+from schemas.sink.fence import NO_FENCE
 from schemas.sink.topic import life_of, own_topic_config, writes_own_topic
 from sorters.core.cut.beginning import Beginning, BegunEpoch, decode_begun, encode_begun, left_off
 from sorters.core.cut.cut_plan import is_backlog
@@ -90,6 +91,7 @@ class FeedRun:
         run_by: RunBy | None = None,
         share: FeedShare | None = None,
         image_name: str = "",
+        next_fence: Callable[[], bytes] = lambda: NO_FENCE,
     ) -> None:
         """``kafka`` holds the raw log; ``schema_registry`` is the bus's own, for a changefeed that names none, and
         knows how those are reached that changefeeds name.
@@ -100,7 +102,8 @@ class FeedRun:
         is read by, and closed with the run; None: clients of its own. ``counts`` is what sorters of this changefeed
         used of sink topics; None: as ``begun``. ``run_by`` is what the process says of who runs cuts. ``share`` is told
         what the run takes of the process; None: nobody is. ``image_name`` is what frontier records call the changefeed
-        where they say of table images (:func:`schemas.rawlog.images.image_feed`); '': it goes by none.
+        where they say of table images (:func:`schemas.rawlog.images.image_feed`); '': it goes by none. ``next_fence``
+        gives each attempt to write to the changefeed's own topic its fence (:mod:`schemas.sink.fence`).
         """
         self._image_name = image_name
         self._share = share or WholeProcess()
@@ -148,6 +151,7 @@ class FeedRun:
             run_by=replace(run_by or RunBy(), by_changefeed=runner_of(config.sorter.run_cuts)),
             name=f"{info.namespace}/{info.changefeed_id}",
             share=self._share,
+            next_fence=next_fence if own else lambda: NO_FENCE,
         )
         self._checkpoint_ts = checkpoint_ts
         self._target_ts = info.target_ts

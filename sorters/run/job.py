@@ -262,6 +262,7 @@ class SorterProcess:
                         by_service=runner_of(options.run_cuts),
                     ),
                     image_name=image_name,
+                    next_fence=lock.fences(),
                 )
             )
             run.start()

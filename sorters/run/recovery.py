@@ -216,6 +216,7 @@ class SorterRecovery:
                 before_cut=lock.check,
                 on_progress=note,
                 image_name=image_feed(info.namespace, info.changefeed_id, edition.created_zxid),
+                next_fence=lock.fences(),
             )
             run.run_to_target()
         except Exception as error:

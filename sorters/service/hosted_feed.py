@@ -286,6 +286,7 @@ class HostedFeed:
             run_by=home.run_by,
             share=self._share,
             image_name=image_feed(namespace, changefeed_id, edition.created_zxid),
+            next_fence=self._lock.fences(),
         )
 
     def _open(self, info: ChangefeedInfo, edition: Edition) -> bytes | None:

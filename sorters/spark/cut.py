@@ -14,6 +14,7 @@ import numpy as np
 
 from schemas.ids import TableId
 from schemas.rawlog.topics import RawTopics
+from schemas.sink.fence import NO_FENCE
 from sorters.core.cut.cut import Cut
 from sorters.core.flow.ledger import check_flow
 from sorters.core.records.order import OutputRecords
@@ -87,6 +88,7 @@ class SparkCut:
         *,
         not_ready: frozenset[TableId],
         raw_bytes_max: int,
+        fence: bytes = NO_FENCE,
         tables: str = "",
     ) -> CutCounts | NotReady | TooLarge:
         """Write everything of ``cut``, and ``extras``, in order, by one task.
@@ -94,6 +96,7 @@ class SparkCut:
         Args:
             not_ready: tables whose rows may not be written yet.
             raw_bytes_max: of the cut's raw records, for a task holds them.
+            fence: of this attempt; each task's own attempt is added (:mod:`schemas.sink.fence`).
             tables: their names, for Spark's UI.
 
         Raises:
@@ -110,6 +113,7 @@ class SparkCut:
             not_ready=not_ready,
             program=sent,
             sink_config=self._sink_config,
+            fence=fence,
         )
         pickled = pickle.dumps(task, protocol=pickle.HIGHEST_PROTOCOL)
         member = Member(self._named(cut, tables), pickled, (sent.base, sent.rest), self._given_up)
@@ -123,9 +127,11 @@ class SparkCut:
         extras: OutputRecords,
         encoded_at_ms: int,
         *,
+        fence: bytes = NO_FENCE,
         tables: str = "",
     ) -> CutCounts:
         """Write everything of ``cut``, and ``extras``, in order, by two steps; ``sent`` is ``program`` as tasks get it.
+        ``fence`` is as for :meth:`run_small`.
 
         Raises:
             FlowBrokenError: what was written is not what was read.
@@ -134,7 +140,7 @@ class SparkCut:
         """
         runs = nullcontext() if self.runs_parent is None else run_folder(self.runs_parent)
         with runs as folder, errors_of_workers() as nonce:
-            work = partial(self._two_steps, folder, cut, program, sent, extras, encoded_at_ms, nonce)
+            work = partial(self._two_steps, folder, cut, program, sent, extras, encoded_at_ms, fence, nonce)
             frames = self._own_job(work, self._named(cut, tables))
         counts = sum_of_counts(frame.removeprefix(ANSWER) for frame in frames)
         check_flow(counts.flow, cut.after_ts, cut.upto_ts, may_repeat=cut.may_repeat, is_written=True)
@@ -148,6 +154,7 @@ class SparkCut:
         sent: SentProgram,
         extras: OutputRecords,
         encoded_at_ms: int,
+        fence: bytes,
         nonce: str,
     ) -> list[bytes]:
         tasks = self.shared.tasks
@@ -169,6 +176,7 @@ class SparkCut:
             memory_bytes_max=MEMORY_BYTES_MAX,
             after_ts=cut.after_ts,
             flow_writer=program.feed.flow_writer,
+            fence=fence,
         )
         return self.shared.jobs.two_steps(
             partial(read_step, read, sent), partial(write_step, write), tasks, nonce, broadcasts=(sent.base, sent.rest)

@@ -11,6 +11,7 @@ from typing import Any
 
 from schemas.ids import TableId
 from schemas.rawlog.topics import RawTopics
+from schemas.sink.fence import NO_FENCE
 from sorters.core.cut.cut import Cut
 from sorters.core.records.order import OutputRecords
 from sorters.cut.raw_cut import read_cut, with_chunks
@@ -19,6 +20,7 @@ from sorters.cut.worker import batch_bytes
 from sorters.log.failures import bus_error
 from sorters.spark.cut_answers import counts_as_json, error_answer, not_ready_answer, too_large_answer
 from sorters.spark.program_sender import SentProgram
+from sorters.spark.work import fence_of_attempt
 from sorters.spark.worker_state import lend_reader, lend_writer, unpacked
 
 log = logging.getLogger(__name__)
@@ -45,6 +47,8 @@ class CutTask:
     program: SentProgram
     sink_config: Mapping[str, Any]
     """librdkafka's, of a producer that keeps the order; with PEM texts and no files, which executors do not have."""
+    fence: bytes = NO_FENCE
+    """Of the attempt, without the task's."""
 
 
 def cut_step(tasks: tuple[bytes, ...], number: int) -> bytes:
@@ -83,6 +87,6 @@ def run_task(task: CutTask) -> bytes:
     if whole is None:
         return too_large_answer()
     with lend_writer(task.sink_config, batch_bytes(program)) as writer:
-        writer.write(whole.records)
+        writer.write(whole.records, fence_of_attempt(task.fence))
         writer.finish()
     return counts_as_json(whole.counts(raw.raw_bytes))

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from schemas.ids import Ts
 from schemas.rawlog.topics import RawTopics
+from schemas.sink.fence import NO_FENCE
 from sorters.core.cut.cut import Cut
 from sorters.core.flow.flow_marks import FlowMarker
 from sorters.core.flow.ledger import FlowLedger
@@ -31,6 +32,7 @@ from sorters.spark.cut_answers import counts_as_json, sum_of_counts
 from sorters.spark.program_sender import SentProgram
 from sorters.spark.run_folder import RunFile, RunFiles
 from sorters.spark.run_store import RunStore
+from sorters.spark.work import fence_of_attempt
 from sorters.spark.worker_state import lend_reader, lend_writer, unpacked
 
 _SIGN = bytes(128 * 1024)
@@ -88,6 +90,8 @@ class WriteTask:
     """Of the cut."""
     flow_writer: str = ""
     """Whose the sums are that watermarks tell processors; '': they tell none."""
+    fence: bytes = NO_FENCE
+    """Of the attempt, without the task's."""
 
 
 def look_step(task: LookTask, number: int) -> bytes:
@@ -167,7 +171,7 @@ def write_runs(
         BusError: a record cannot be sent, or Kafka does not answer.
     """
     with lend_writer(task.sink_config, task.batch_bytes) as writer, RunStore(task.memory_bytes_max) as store:
-        files = RunFiles(task.folder) if task.folder is not None else None
+        files, fence = RunFiles(task.folder) if task.folder is not None else None, fence_of_attempt(task.fence)
         on_order = ledger.write if ledger is not None else None
         windows = merge_runs(_runs(blocks, store, files), may_repeat=task.may_repeat, on_order=on_order)
         joined = task.row_join.stream if task.row_join is not None else iter
@@ -177,7 +181,7 @@ def write_runs(
         else:
             made = joined(windows)
         for number, messages in enumerate(made):
-            writer.write(messages)
+            writer.write(messages, fence)
             yield _SIGN
             if files is not None and number % WINDOWS_A_RELEASE == 0:
                 files.release()

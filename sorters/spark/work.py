@@ -11,6 +11,7 @@ from typing import IO, Any
 
 from schemas.errors import BusError, CorruptDataError, UnexpectedError
 from schemas.redaction import Redaction, redaction
+from schemas.sink.fence import fence_of_task
 from sorters.log.failures import RedactedWorkerError, WorkerError, is_of_code
 
 _LENGTH = struct.Struct(">i")
@@ -84,6 +85,19 @@ class Answer:
             pass
         answer = self.work(number)
         yield _LENGTH.pack(len(answer)) + answer
+
+
+def fence_of_attempt(fence: bytes) -> bytes:
+    """Return the fence of this attempt of a task at what the driver has given ``fence``; outside Spark it is that.
+
+    Spark counts the attempts of all tasks of a session, so one that is made later has a higher number.
+    """
+    if not fence:
+        return fence
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    return fence if context is None else fence_of_task(fence, context.taskAttemptId() + 1)
 
 
 def split_answers(joined: bytes) -> list[bytes]:

@@ -310,7 +310,7 @@ class Machine:
         )
         write = SinkWriter.write
         with closing(run), monkeypatch.context() as patched:
-            patched.setattr(SinkWriter, "write", lambda writer, records: self.write(writer, records, write))
+            patched.setattr(SinkWriter, "write", lambda writer, records, _: self.write(writer, records, write))
             run.start()
             assert self.over.wait(DEADLINE_S), run.failure()
 
@@ -411,11 +411,11 @@ KILLED_IN_MID_CHUNK = f"""
 import os, signal
 from sorters.cut.sink_writer import SinkWriter
 write = SinkWriter.write
-def in_two(self, records):
+def in_two(self, records, fence):
     if records.num_rows >= {HALF}:
-        write(self, records.slice(0, {HALF // 2}))
+        write(self, records.slice(0, {HALF // 2}), fence)
         self.finish()
         os.kill(os.getpid(), signal.SIGKILL)
-    write(self, records)
+    write(self, records, fence)
 SinkWriter.write = in_two
 """

@@ -16,6 +16,7 @@ from compose.stack.local import Addresses
 from edges.zookeeper.access import ZooKeeperAccess
 from edges.zookeeper.connection import LeasedClient, zookeeper_client
 from edges.zookeeper.lease import LEASE_SHARE
+from schemas.sink.fence import NO_FENCE
 from schemas.sink.position import PositionClass, decode_position
 from sorters.run.feed_lock import SESSION_S, FeedLock, SorterLockLostError
 from tests.support.raw_log import START_TS, RawLog, read_topic, recorded, sbtest1_changes
@@ -60,9 +61,12 @@ def test_lock_second_sorter_waits_names_the_holder_and_takes_over_when_it_goes(
     connect: Callable[[], LeasedClient], path: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     first, second = FeedLock(connect(), path), FeedLock(connect(), path)
+    assert first.fences()() == NO_FENCE
     assert first.acquire(lambda: True)
     assert first.acquire(lambda: True), "again costs nothing"
     first.check()
+    run = first.fences()
+    given = [run(), run(), first.fences()()]
     got: list[bool] = []
     waiting = threading.Thread(target=lambda: got.append(second.acquire(lambda: True)))
     waiting.start()
@@ -76,6 +80,9 @@ def test_lock_second_sorter_waits_names_the_holder_and_takes_over_when_it_goes(
     second.check()
     first.release()
     second.check()
+    given += [run(), second.fences()()]
+    assert given == sorted(set(given)), "each attempt is newer, and one of the next holder newer than all"
+    assert run() < given[-1], "also one that the first holder begins without the lock"
 
 
 def test_lock_whose_session_has_ended_is_lost_and_can_be_had_again(

@@ -7,7 +7,6 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,12 +16,20 @@ from consumers.processors.core.flow_book import NOTED_MAX, FlowBook, FlowBrokenE
 from consumers.processors.core.storage.partition import NotedEnd, PartitionLines
 from schemas.flow.flow_sum import FlowSum
 from schemas.ids import Ts
-from schemas.sink.flow_mark import FlowMark, marked_watermark
-from schemas.sink.message_rows import message_row_id, sum_of_ids, table_word
-from schemas.sink.position import Position, PositionClass, RowOp
-from schemas.sink.sql_rows import HEADS
-from schemas.sink.storage_rows import FolderForm, encode_folder
-from tests.support.flow_rows import START_TS, WRITER, Record, Row, cut_records, cuts_of, messages, watermark
+from schemas.sink.flow_mark import FlowMark
+from schemas.sink.message_rows import sum_of_ids
+from schemas.sink.position import RowOp
+from tests.support.flow_rows import (
+    START_TS,
+    WRITER,
+    Record,
+    Row,
+    cut_records,
+    cuts_of,
+    messages,
+    storage_records,
+    watermark,
+)
 
 
 class Reader:
@@ -210,8 +217,9 @@ def test_partition_with_a_planted_fault_stops_and_names_the_window(fault: object
         return
 
 
-def test_partition_in_which_a_late_write_makes_rows_be_forgotten_stops() -> None:
-    """A sorter that lost its lock writes once more while rows of the next cut wait: they are taken for a new pass."""
+def test_partition_in_which_a_late_write_of_a_former_release_makes_rows_be_forgotten_stops() -> None:
+    """A sorter that lost its lock writes once more while rows of the next cut wait, and does not say who it is: it is
+    taken for a new pass."""
     rng, reader = random.Random(5), Reader()
     cut = cuts_of(rng)[0]
     reader.read(cut_records(cut, 0, rng))
@@ -235,22 +243,8 @@ def test_partition_in_which_a_late_write_comes_when_all_is_applied_alarms_nobody
 
 
 def _storage_records(rows: Sequence[Row], number: int, rows_said: Sequence[Row], rng: random.Random) -> list[Record]:
-    made, left = list[Record](), sorted(rows, key=lambda row: row.position)
-    while left:
-        count = next((at for at, row in enumerate(left) if row.table != left[0].table), len(left))
-        group, left = left[: (taken := rng.randint(1, count))], left[taken:]
-        heads = np.zeros(len(group), HEADS)
-        for at, row in enumerate(group):
-            heads[at] = row.commit_ts, row.start_ts, row.op, len(row.position[18:]), 2
-        value = heads.tobytes() + b"".join(row.position[18:] for row in group) + b"x\n" * len(group)
-        made.append((group[-1].position, encode_folder(FolderForm("d", group[0].table, Ts(1))), value))
-    after_ts = Ts(START_TS + number * 10)
-    ids = [
-        message_row_id(row.commit_ts, row.start_ts, row.op, row.position[18:], table_word("d", row.table))
-        for row in rows_said
-    ]
-    mark = marked_watermark(Ts(after_ts + 10), FlowMark(after_ts, sum_of_ids(ids), WRITER))
-    return [*made, (Position(Ts(after_ts + 10), PositionClass.WATERMARK).encode(), None, mark)]
+    after_ts = START_TS + number * 10
+    return storage_records(rows, rows_said, after_ts, after_ts + 10, rng)
 
 
 def _take(lines: PartitionLines, records: Sequence[Record], offset: int) -> int:

@@ -26,8 +26,10 @@ from consumers.processors.core.apply.barriers import Barriers, WriteSyncpoint
 from consumers.processors.core.apply.executor import PartitionExecutor, WorkOrder
 from consumers.processors.core.apply.partition import Claim, PartitionQueue, txn_end
 from consumers.processors.core.apply.waiting import Waiting
+from consumers.processors.core.fence import PartitionFence
 from consumers.processors.core.flow_book import FlowBook
 from schemas.ids import Ts
+from schemas.sink.fence import NO_FENCE
 from schemas.sink.flow_mark import FlowMark
 from tests.support.hash_seeds import printed_with_hash_seeds
 
@@ -64,11 +66,13 @@ def test_processor_schedules_are_worth_the_name(monkeypatch: pytest.MonkeyPatch)
         counts["syncpoint"] += world.destination.syncpoints
         counts["image"] += sum(event.commit_ts == event.start_ts for event in world.history.events)
         counts["refused"] += world.destination.refused
+        counts["late"] += world.sorter.late
     wanted = (
         "crash", "expire", "lost", "freeze", "left", "move", "drain", "rebalance", "cut", "outage", "restart",
-        "broker", "resort", "checked", "refused",
+        "broker", "resort", "stop", "checked", "refused",
     )  # fmt: skip
     assert not [what for what in wanted if not counts[what]], counts
+    assert counts["late"] > 50, counts
     assert counts["image"] > 100 and counts["lead"] > 50 and counts["ddl"] > 100 and counts["syncpoint"] > 100, counts
     assert counts["proven"] > 1000 and counts["unproven"] > 200 and counts["unmarked"] > 100, counts
 
@@ -203,6 +207,24 @@ def _reads_on(self: Waiting, commit_ts: int, position: bytes = b"") -> None:
     """A pass that begins anew is taken for more of the same."""
 
 
+def _passes_all(self: PartitionFence, fence: bytes, position: bytes, *, is_part: bool = False) -> bool:
+    """The rule before there were fences: what comes late is taken for a new pass."""
+    return True
+
+
+def _forgets_what_comes_late(self: PartitionFence, fence: bytes, position: bytes, *, is_part: bool = False) -> bool:
+    """The newest writer is the one that wrote last."""
+    self._newest = NO_FENCE
+    return _passes(self, fence, position, is_part=is_part)
+
+
+def _hears_the_first(self: PartitionFence, fence: bytes, position: bytes, *, is_part: bool = False) -> bool:
+    """A sorter that takes over is late, too."""
+    if not self._newest:
+        self._newest = fence
+    return fence == self._newest
+
+
 def _passes_at_once(self: DatabaseShare) -> None:
     for part, waiting in self.queues.items():
         if waiting.barrier is not None and part not in self._keeps:
@@ -236,6 +258,7 @@ def _begins_anew(self: leader.Leader) -> None:
 
 _stands, _post_init, _gather = barrier._stands, Barriers.__post_init__, Barriers._gather
 _claim, _with_alive, _begin = PartitionQueue.claim, CaptureSet.with_alive, leader.Leader.__post_init__
+_passes = PartitionFence.passes
 
 
 @pytest.mark.parametrize(
@@ -250,6 +273,9 @@ _claim, _with_alive, _begin = PartitionQueue.claim, CaptureSet.with_alive, leade
         (PartitionQueue, "claim", _claims_halves),
         (PartitionQueue, "claim", _keeps_no_chunk),
         (Waiting, "truncate", _reads_on),
+        (PartitionFence, "passes", _passes_all),
+        (PartitionFence, "passes", _forgets_what_comes_late),
+        (PartitionFence, "passes", _hears_the_first),
         (DatabaseShare, "_pass_ddls", _passes_at_once),
         (DatabaseShare, "_end", _ends_at_once),
         (PartitionExecutor, "_as_announced", _says_all),
@@ -267,6 +293,9 @@ _claim, _with_alive, _begin = PartitionQueue.claim, CaptureSet.with_alive, leade
         "transactions are applied by halves",
         "the position of a chunk is not kept",
         "a pass that begins anew is not noticed",
+        "what comes late is a pass",
+        "who wrote last is the newest",
+        "a newer sorter is not heard",
         "ddl are passed before they run",
         "partitions are given away with work under way",
         "what another leader has announced counts",

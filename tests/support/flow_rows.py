@@ -7,11 +7,14 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from schemas.ids import Ts
 from schemas.sink.flow_mark import FlowMark, marked_watermark
 from schemas.sink.message_rows import message_row_id, sum_of_ids, table_word
 from schemas.sink.position import Position, PositionClass, RowOp
-from schemas.sink.sql_rows import SqlRow, TableForm, encode_form, encode_rows, encode_watermark
+from schemas.sink.sql_rows import HEADS, SqlRow, TableForm, encode_form, encode_rows, encode_watermark
+from schemas.sink.storage_rows import FolderForm, encode_folder
 
 FORMS = {name: TableForm(schema="d", table=name, version=Ts(1), columns=("a",), key=("a",)) for name in ("t", "other")}
 START_TS = 10
@@ -82,3 +85,24 @@ def cut_records(
     """Return what a sorter writes of a cut; ``rows_said``: what it says that the rows are."""
     after_ts = START_TS + number * 10
     return [*messages(rows, rng), watermark(after_ts + 10, after_ts, rows if rows_said is None else rows_said)]
+
+
+def storage_records(
+    rows: Sequence[Row], rows_said: Sequence[Row], after_ts: int, upto_ts: int, rng: random.Random
+) -> list[Record]:
+    """Return what a sorter writes of a cut for files; ``rows_said``: what it says that the rows are."""
+    made, left = list[Record](), sorted(rows, key=lambda row: row.position)
+    while left:
+        count = next((at for at, row in enumerate(left) if row.table != left[0].table), len(left))
+        group, left = left[: (taken := rng.randint(1, count))], left[taken:]
+        heads = np.zeros(len(group), HEADS)
+        for at, row in enumerate(group):
+            heads[at] = row.commit_ts, row.start_ts, row.op, len(row.position[18:]), 2
+        value = heads.tobytes() + b"".join(row.position[18:] for row in group) + b"x\n" * len(group)
+        made.append((group[-1].position, encode_folder(FolderForm("d", group[0].table, Ts(1))), value))
+    ids = [
+        message_row_id(row.commit_ts, row.start_ts, row.op, row.position[18:], table_word("d", row.table))
+        for row in rows_said
+    ]
+    mark = marked_watermark(Ts(upto_ts), FlowMark(Ts(after_ts), sum_of_ids(ids), WRITER))
+    return [*made, (Position(Ts(upto_ts), PositionClass.WATERMARK).encode(), None, mark)]

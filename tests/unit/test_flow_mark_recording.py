@@ -118,7 +118,8 @@ class _Collector:
     def __init__(self) -> None:
         self.records = list[dict[str, Any]]()
 
-    def write(self, records: OutputRecords) -> None:
+    def write(self, records: OutputRecords, fence: bytes) -> None:
+        assert not fence
         self.records += records.to_pylist()
 
     def finish(self) -> None: ...

@@ -3,13 +3,17 @@
 import time
 from collections.abc import Iterator
 
+import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
 
-from consumers.processors.sink_source import KafkaSource, SinkHistoryLostError, read_record
+from consumers.processors.sink_source import KafkaSource, SinkHistoryLostError, SinkRecord, read_record
 from edges.kafka.access import KafkaAccess
 from schemas.ids import Ts
+from schemas.sink.fence import NO_FENCE, Fence
 from schemas.sink.position import POSITION_HEADER, Position, PositionClass
+from sorters.core.records.order import OUTPUT_SCHEMA
+from sorters.cut.sink_writer import SinkWriter
 
 TOPIC = "topic"
 Places = list[tuple[int, int]]
@@ -79,6 +83,33 @@ def test_source_checks_that_records_are_there(broker: Broker, source: KafkaSourc
     with pytest.raises(SinkHistoryLostError) as caught:
         source.check({0: 4})
     assert (caught.value.fields["partition"], caught.value.fields["high"]) == (0, 3)
+
+
+def test_source_that_has_checked_reads_the_record_before_too_where_there_is_one(
+    broker: Broker, source: KafkaSource
+) -> None:
+    for partition in range(3):
+        broker.put(partition, 3)
+    starts = {0: 2, 1: 0, 2: 3}
+    source.check(starts)
+    source.begin(starts)
+    assert _read(source, 6) == [(0, 1), (0, 2), (1, 0), (1, 1), (1, 2), (2, 2)]
+
+
+def test_source_reads_whose_records_a_writer_says_they_are(broker: Broker, source: KafkaSource) -> None:
+    writer = SinkWriter({"bootstrap.servers": broker.address, "acks": -1, "enable.idempotence": True})
+    position, fence = Position(Ts(5), PositionClass.WATERMARK).encode(), Fence(7, 2).encode()
+    columns = ([TOPIC], [0], [None], [b"{}"], [position])
+    arrays = [pa.array(column, of.type) for column, of in zip(columns, OUTPUT_SCHEMA, strict=True)]
+    records = pa.table(arrays, schema=OUTPUT_SCHEMA)
+    writer.write(records, fence)
+    writer.write(records)
+    writer.finish()
+    source.begin({0: 0})
+    polled, deadline = list[SinkRecord](), time.monotonic() + 60
+    while len(polled) < 2 and time.monotonic() < deadline:
+        polled += source.poll(0.1)
+    assert [(record.position, record.fence) for record in polled] == [(position, fence), (position, NO_FENCE)]
 
 
 def test_record_is_read_where_it_stands(broker: Broker) -> None:

@@ -259,7 +259,7 @@ class TopicSource:
 
     def begin(self, offsets: Mapping[int, int]) -> None:
         """See there."""
-        self._at.update(offsets)
+        self._at.update({partition: max(0, offset - 1) for partition, offset in offsets.items()})
         self._paused -= offsets.keys()
 
     def end(self, partition: int) -> None:

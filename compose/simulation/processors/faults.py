@@ -82,6 +82,13 @@ def restart_sorter(world: "ChangefeedWorld") -> None:
     world.note("resort")
 
 
+def stop_sorter(world: "ChangefeedWorld") -> None:
+    """SIGSTOP of the sorter in mid-batch, for longer than its lock: its heir begins at its checkpoint, and what it held
+    comes when it goes on."""
+    if world.sorter.stop():
+        world.note("stop")
+
+
 def restart_destination(world: "ChangefeedWorld") -> None:
     """The destination restarts: whatever was under way has happened or not, and nobody is told which."""
     world.note("restart")
@@ -108,7 +115,7 @@ def cut_off(world: "ChangefeedWorld") -> None:
 
 
 FAULTS: tuple[tuple[Callable[["ChangefeedWorld"], None], float], ...] = (
-    (crash, 2), (start, 3), (freeze, 2), (leave, 0.7), (operate, 4), (restart_sorter, 1.5),
+    (crash, 2), (start, 3), (freeze, 2), (leave, 0.7), (operate, 4), (restart_sorter, 1.5), (stop_sorter, 2),
     (restart_destination, 0.7), (restart_broker, 0.5), (outage, 0.4), (cut_off, 1),
 )  # fmt: skip
 disturb = drawn_from(FAULTS)

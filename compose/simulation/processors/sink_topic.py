@@ -2,11 +2,15 @@
 
 A sorter that is killed leaves a batch half written and begins again at its checkpoint: the same rows in the same order,
 cut into other messages or parts of one, perhaps with more behind them. A partition is written in order, and partitions
-independently. Watermarks say which rows stand before them, as :mod:`schemas.sink.flow_mark` has it; some sorters are
-of a release that does not, and some are another writer.
+independently. Watermarks say which rows stand before them, as :mod:`schemas.sink.flow_mark` has it, and records who
+wrote them (:mod:`schemas.sink.fence`); some sorters are of a release that does neither, and some are another writer.
+
+A sorter that is stopped loses its lock, and another one begins. What the stopped one's client still held it sends when
+it goes on, each partition's in order, between the records of those that came after it.
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import groupby
 from random import Random
 from zlib import crc32
@@ -15,6 +19,7 @@ from compose.simulation.processors.history import START_TS, Event, RowChange, Si
 from consumers.processors.sink_source import SinkRecord
 from schemas.ddl.job import DdlType
 from schemas.ids import Ts
+from schemas.sink.fence import NO_FENCE, Fence
 from schemas.sink.flow_mark import FlowMark, marked_watermark
 from schemas.sink.message_rows import message_row_id, sum_of_ids, table_word
 from schemas.sink.parts import cut_message
@@ -38,7 +43,9 @@ _TYPES = {
 }
 SCHEMA = "d"
 LIVES_A_WRITER, MARKLESS_IN = 3, 4
-"""So many sorters in a row are one writer; one in so many writes no marks."""
+"""So many sorters in a row are one writer; one in so many is of a former release: it writes no marks and no fences."""
+LATE_STARTS, LATE_RUNS = 0.1, 0.6
+"""In a tick: whether a sorter that was stopped goes on, and how much of it comes then."""
 PARTS_IN = 10
 """The sorter cuts one message in so many into parts."""
 Unplaced = tuple[bytes, bytes | None, bytes]
@@ -56,11 +63,20 @@ class SimSinkTopic:
         """How many there are."""
         return len(self.records)
 
-    def append(self, partition: int, record: Unplaced) -> None:
+    def append(self, partition: int, record: Unplaced, fence: bytes) -> None:
         """Write one record."""
         position, key, value = record
         records = self.records[partition]
-        records.append(SinkRecord(partition, len(records), position, key, value))
+        records.append(SinkRecord(partition, len(records), position, key, value, fence))
+
+
+@dataclass(slots=True)
+class Stopped:
+    """What a sorter that was stopped still holds, by partition, the next record last."""
+
+    left: list[list[Unplaced]]
+    fence: bytes
+    goes_on: bool = False
 
 
 class Sorter:
@@ -70,16 +86,27 @@ class Sorter:
         self._random, self._history, self._topic = random, history, topic
         self.checkpoint_ts = START_TS
         self._upto_ts = START_TS
-        self._lives = 0
+        self._lives = self._attempts = 0
         self._left: list[list[Unplaced]] = []
         """Of the batch at hand, by partition, the next record last."""
+        self._fence = NO_FENCE
+        """Of the batch at hand."""
+        self.stopped: list[Stopped] = []
+        self.late = 0
+        """Records that were written behind another sorter's."""
+
+    @property
+    def _is_former(self) -> bool:
+        """Whether it is of a former release."""
+        return self._lives % MARKLESS_IN == MARKLESS_IN - 1
 
     def work(self) -> None:
         """Write some records, or begin the next batch."""
+        self._write_late()
         if any(self._left):
             for partition, left in enumerate(self._left):
                 for _ in range(min(len(left), self._random.randint(0, 6))):
-                    self._topic.append(partition, left.pop())
+                    self._topic.append(partition, left.pop(), self._fence)
             if not any(self._left):
                 self.checkpoint_ts = self._upto_ts
         elif self._history.now_ts > self.checkpoint_ts:
@@ -89,9 +116,33 @@ class Sorter:
         """Lose the rest of the batch."""
         self._left = []
         self._lives += 1
+        if self._is_former:
+            self.stopped = []  # they are killed before it begins: nobody could tell
+
+    def stop(self) -> bool:
+        """Lose the lock while a batch is half written, and keep the rest of it for later; False: there is none."""
+        if self._is_former or not any(self._left):
+            return False
+        self.stopped.append(Stopped(self._left, self._fence))
+        self.crash()
+        return True
+
+    def _write_late(self) -> None:
+        random = self._random
+        for stopped in self.stopped:
+            stopped.goes_on = stopped.goes_on or random.random() < LATE_STARTS
+            if not stopped.goes_on:
+                continue
+            for partition, left in enumerate(stopped.left):
+                while left and random.random() < LATE_RUNS:
+                    self._topic.append(partition, left.pop(), stopped.fence)
+                    self.late += 1
+        self.stopped = [stopped for stopped in self.stopped if any(stopped.left)]
 
     def _begin(self, upto_ts: Ts) -> None:
         self._upto_ts = upto_ts
+        self._attempts += 1
+        self._fence = NO_FENCE if self._is_former else Fence(1 + self._lives, self._attempts).encode()
         events = list(self._history.between(self.checkpoint_ts, upto_ts))
         partitions = self._topic.partitions
         self._left = [list(self._batch(events, upto_ts, number))[::-1] for number in range(partitions)]
@@ -110,7 +161,7 @@ class Sorter:
                 ids += [_row_id(event, row) for row in mine]
         yield from self._messages(waiting)
         value = encode_watermark(upto_ts)
-        if self._lives % MARKLESS_IN != MARKLESS_IN - 1:
+        if not self._is_former:
             mark = FlowMark(self.checkpoint_ts, sum_of_ids(ids), str(self._lives // LIVES_A_WRITER))
             value = marked_watermark(upto_ts, mark)
         yield Position(upto_ts, PositionClass.WATERMARK).encode(), None, value

@@ -8,6 +8,8 @@ from compose.simulation.processors.calls import Calls
 from compose.simulation.processors.process import SimProcessor
 from compose.simulation.processors.surroundings import ChangefeedSurroundings
 from consumers.processors.apply.errors import DestinationUnreachableError
+from consumers.processors.core.fence import FenceWentBackError
+from consumers.processors.core.flow_book import FlowBrokenError
 from edges.zookeeper.session import LeaseLostError
 from schemas.errors import Action, BusError
 from schemas.ids import CaptureId
@@ -173,8 +175,8 @@ class ChangefeedWorld(ChangefeedSurroundings):
             self.note("left", process.name)
             self.bury(process, closes=True)
         except BusError as error:
-            if error.action is Action.CRASH:
-                raise BrokenPromiseError(f"{process.name} crashes: {error}") from error
+            if error.action is Action.CRASH or isinstance(error, FlowBrokenError | FenceWentBackError):
+                raise BrokenPromiseError(f"{process.name} ends: {error}") from error
             self.note("lost" if isinstance(error, LeaseLostError) else "anew", process.name, error.code)
             if not process.is_dead:
                 self.bury(process, closes=True)

@@ -208,15 +208,18 @@ class DatabaseShare:
                 self._submit_keep(part, PartitionPosition(at.applied, at.offset))
                 continue
             self._source.note({part: at.offset})
-            log.info("partition is given away", extra={"partition": part, **at.flow.figures})
+            figures = {**at.flow.figures, "late_records": at.late_records}
+            log.info("partition is given away", extra={"partition": part, **figures})
             del self._ending[part]
             done.append(order)
         return done
 
     def _feed(self, record: SinkRecord) -> None:
         partition, position = record.partition, record.position
-        self.queues[partition].feed(position=position, offset=record.offset, key=record.key, value=record.value)
-        if position[POSITION_CLASS_AT] == PositionClass.WATERMARK:
+        is_taken = self.queues[partition].feed(
+            position=position, offset=record.offset, key=record.key, value=record.value, fence=record.fence
+        )
+        if is_taken and position[POSITION_CLASS_AT] == PositionClass.WATERMARK:
             self._read_ts[partition] = max(self._read_ts[partition], covered_ts(position))
 
     # Rows.

@@ -136,7 +136,8 @@ class StorageRun:
             if order.work is Work.END:
                 self._flush_if_may(order.partition)
                 self._source.note({order.partition: self._noted[order.partition].offset})
-                figures = self.partitions[order.partition].flow.figures
+                lines = self.partitions[order.partition]
+                figures = {**lines.flow.figures, "late_records": lines.late_records}
                 log.info("partition is given away", extra={"partition": order.partition, **figures})
                 self._ended.append(order)
             elif order.work is Work.FORGET:
@@ -250,7 +251,7 @@ class StorageRun:
     def _read(self, record: SinkRecord) -> None:
         lines = self.partitions[record.partition]
         try:
-            schema_file = lines.take(record.offset, record.key, record.value, record.position)
+            schema_file = lines.take(record.offset, record.key, record.value, record.position, record.fence)
         except CorruptDataError as error:
             error.fields.update(partition=record.partition, offset=record.offset)
             raise

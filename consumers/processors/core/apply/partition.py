@@ -8,6 +8,9 @@ and a pass begins at a boundary of commit_ts::
       commit_ts 10   20   30   | 20   30   40   W40
                 first pass       second pass
 
+**Late records.** What an older sorter, or attempt, writes behind a newer one's records is no pass: it is passed over
+(:mod:`consumers.processors.core.fence`).
+
 **The repeat rule.** A row is dropped for good only when it is at or below the *applied* position, which the destination
 holds. What was read and not yet applied is forgotten when a pass begins at or below it, and read again: the first pass
 may have ended in the middle of a transaction. A transaction is complete, and may be applied, when something that stands
@@ -30,9 +33,11 @@ import numpy as np
 
 from consumers.processors.core.apply.waiting import DdlMark as DdlMark
 from consumers.processors.core.apply.waiting import RowBatch, RowSlice, Taken, Waiting, WatermarkMark, txn_borders
+from consumers.processors.core.fence import PartitionFence
 from consumers.processors.core.flow_book import FlowBook
 from schemas.errors import CorruptDataError, InvariantBrokenError
 from schemas.ids import Ts
+from schemas.sink.fence import NO_FENCE
 from schemas.sink.flow_mark import read_mark
 from schemas.sink.parts import MessageJoiner, is_part
 from schemas.sink.position import POSITION_CLASS_AT, Position, PositionClass, decode_position
@@ -113,6 +118,7 @@ class PartitionQueue:
         self._claimed: Claim | None = None
         self._waiting = Waiting()
         self._parts = MessageJoiner()
+        self._fence, self._first_offset = PartitionFence(number, topic), offset
         self.flow = FlowBook(number, topic)
         self._watermark = covered_ts(applied)
         """Highest that everything up to is applied."""
@@ -140,21 +146,39 @@ class PartitionQueue:
         """Whether something can be done without reading on: not if a transaction's end is all that is missing."""
         return self._claimed is not None or self._waiting.has_whole
 
-    def feed(self, *, position: bytes, offset: int, key: bytes | None, value: bytes) -> None:
-        """Take the next record.
+    @property
+    def late_records(self) -> int:
+        """How many were passed over."""
+        return self._fence.late
+
+    def feed(self, *, position: bytes, offset: int, key: bytes | None, value: bytes, fence: bytes = NO_FENCE) -> bool:
+        """Take the next record; False: it came late, and tells nothing. One that stands before the offset where this
+        began says only who wrote last.
 
         Raises:
             CorruptDataError: it does not decode.
             FlowBrokenError: rows that were applied are not those that the sorter wrote.
+            FenceWentBackError: a sorter writes whose records would all be late.
         """
+        if offset < self._first_offset:
+            self._fence.learn(fence)
+            return False
+        if not self._fence.passes(fence, position, is_part=(part := is_part(key))):
+            return False
         if position <= self._floor:
             self._pass_repeat(position, offset)
-            return
-        if is_part(key):
+            return True
+        if part and key is not None:
             joined = self._parts.take(position, offset, key, value)
             if joined is None:
-                return
+                return True
+            self._fence.close()
             offset, key, value = joined.offset, joined.key, joined.value
+        self._take(position, offset, key, value)
+        self._pass_marks()
+        return True
+
+    def _take(self, position: bytes, offset: int, key: bytes | None, value: bytes) -> None:
         where = decode_position(position)
         match where.position_class:
             case PositionClass.ROW:
@@ -168,7 +192,6 @@ class PartitionQueue:
             case PositionClass.WATERMARK:
                 self._rewind(where.commit_ts, position)
                 self._waiting.add_watermark(where.commit_ts, offset + 1, read_mark(value))
-        self._pass_marks()
 
     def claim(self, rows_max: int, *, bytes_max: int, barrier_ts: Ts | None = None) -> Claim | None:
         """Return the next complete transactions, ``rows_max`` rows in all or one larger transaction; None: none yet.

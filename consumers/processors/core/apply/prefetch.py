@@ -21,7 +21,7 @@ Record = TypeVar("Record", bound=ReadRecord)
 
 @dataclass(slots=True)
 class Prefetch(Generic[Record]):
-    """The partition's records from offset ``start`` on, none left out."""
+    """The partition's records from offset ``start`` on, none left out, and perhaps the one before."""
 
     start: int
     records: list[Record] = field(default_factory=list)
@@ -38,9 +38,11 @@ class Prefetch(Generic[Record]):
         self.bytes += len(record.value)
 
     def take(self, offset: int) -> list[Record] | None:
-        """Return the records from ``offset`` on; None: reading must begin anew there, for nothing of it was read."""
+        """Return the records from ``offset`` on, and the one before where it was read; None: reading must begin anew
+        there, for nothing of it was read.
+        """
         if not self.records:
             return [] if offset == self.start else None
         if not self.start <= offset <= self.records[-1].offset + 1:
             return None
-        return [record for record in self.records if record.offset >= offset]
+        return [record for record in self.records if record.offset >= offset - 1]

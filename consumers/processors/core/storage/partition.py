@@ -4,14 +4,18 @@
                       others: their lines wait by folder --flushed--> files; ``last`` and the offset are noted with them
 
 Rows of a partition stand in one order, and a sorter that writes again begins with what it wrote before; so whoever
-reads on from the noted offset and drops what is at or below the noted position takes each row exactly once.
+reads on from the noted offset and drops what is at or below the noted position takes each row exactly once. What an
+older sorter writes behind a newer one's records is passed over (:mod:`consumers.processors.core.fence`): it may lack
+what the newer one is to write, by other settings.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from consumers.processors.core.fence import PartitionFence
 from consumers.processors.core.flow_book import FlowBook
 from schemas.ids import Ts
+from schemas.sink.fence import NO_FENCE
 from schemas.sink.flow_mark import read_mark
 from schemas.sink.message_rows import RowSummer, table_word
 from schemas.sink.parts import MessageJoiner, is_part
@@ -71,19 +75,36 @@ class PartitionLines:
     _forms: dict[bytes, FolderForm] = field(default_factory=dict)
     _parts: MessageJoiner = field(default_factory=MessageJoiner)
     flow: FlowBook = field(default_factory=lambda: FlowBook(0))
+    _fence: PartitionFence = field(default_factory=lambda: PartitionFence(0))
+    _first_offset: int = 0
 
     @classmethod
     def at(cls, end: NotedEnd, partition: int = 0, topic: str = "") -> "PartitionLines":
         """Begin where files end; errors name partition and topic."""
-        return cls(end.offset, end.last, end.watermark_ts, flow=FlowBook(partition, topic))
+        flow, fence = FlowBook(partition, topic), PartitionFence(partition, topic)
+        return cls(end.offset, end.last, end.watermark_ts, flow=flow, _fence=fence, _first_offset=end.offset)
 
-    def take(self, offset: int, key: bytes | None, value: bytes, position: bytes) -> SchemaFile | None:
-        """Take the next record; return the schema file that it is, if it is one.
+    @property
+    def late_records(self) -> int:
+        """How many were passed over."""
+        return self._fence.late
+
+    def take(
+        self, offset: int, key: bytes | None, value: bytes, position: bytes, fence: bytes = NO_FENCE
+    ) -> SchemaFile | None:
+        """Take the next record; return the schema file that it is, if it is one. One that stands before the offset
+        where this began says only who wrote last.
 
         Raises:
             CorruptDataError: the record does not decode.
             FlowBrokenError: rows that were taken are not those that the sorter wrote.
+            FenceWentBackError: a sorter writes whose records would all be late.
         """
+        if offset < self._first_offset:
+            self._fence.learn(fence)
+            return None
+        if not self._fence.passes(fence, position, is_part=is_part(key)):
+            return None
         self._parts.forget(self.last)
         whole = self._whole(offset, key, value, position)
         self.offset = self._parts.from_offset(offset + 1)
@@ -138,7 +159,10 @@ class PartitionLines:
         if not is_part(key):
             return key, value
         joined = self._parts.take(position, offset, key, value) if position > self.last else None
-        return None if joined is None else (joined.key, joined.value)
+        if joined is None:
+            return None
+        self._fence.close()
+        return joined.key, joined.value
 
     def _take_rows(self, key: bytes, value: bytes, position: bytes) -> None:
         rows = decode_storage_rows(value)

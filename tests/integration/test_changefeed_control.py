@@ -10,7 +10,13 @@ from kazoo.client import KazooClient
 
 from compose.stack.local import Addresses
 from consumers.control.changefeeds.store import ChangefeedNotFoundError, ChangefeedRequest
-from consumers.control.changefeeds.verbs import ChangefeedControl, ConfigChange, UpdateRefusedError, state_of
+from consumers.control.changefeeds.verbs import (
+    ChangefeedControl,
+    ConfigChange,
+    ResumeRefusedError,
+    UpdateRefusedError,
+    state_of,
+)
 from consumers.control.log.raw_log import FrontierWindow
 from schemas.errors import ConfigError
 from schemas.ids import Ts, UpstreamId
@@ -83,6 +89,25 @@ def test_control_resume_of_a_failed_one_forgets_its_error_and_keeps_its_checkpoi
     control.resume("cf")
     status = control.store.status("cf")
     assert status == ChangefeedStatus(state="normal", checkpoint_ts=Ts(150), resolved_ts=Ts(160))
+
+
+@pytest.mark.parametrize("code", ["apply.flow_broken", "apply.fence_went_back"])
+def test_control_resume_after_a_broken_proof_asks_from_where(control: ChangefeedControl, code: str) -> None:
+    text = f"[{code}] rows are lost (1) (partition=3, after_ts=140, upto_ts=155)"
+    error = ChangefeedError(code=code, message=text, time="")
+    write_status(
+        control.store,
+        "cf",
+        ChangefeedStatus(state="failed", checkpoint_ts=Ts(150), resolved_ts=Ts(160), error=error),
+    )
+    with pytest.raises(ResumeRefusedError) as caught:
+        control.resume("cf")
+    assert caught.value.fields == {"changefeed": "cf", "checkpoint_ts": 150, "error": text}
+    assert wanted(control) == ("normal", "failed")
+    assert control.resume("cf", overwrite_checkpoint_ts=Ts(140)).checkpoint_ts == 140
+    assert wanted(control) == ("normal", "normal")
+    control.pause("cf")
+    assert control.resume("cf").state == "normal", "the error is over"
 
 
 def test_control_resume_with_another_checkpoint_is_where_the_sorter_goes_on(

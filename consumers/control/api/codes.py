@@ -42,6 +42,7 @@ CDC_CODES: Final = {
     "changefeed.no_frontier": NOT_READY,
     "changefeed.not_found": "CDC:ErrChangeFeedNotExists",
     "changefeed.start_ts": "CDC:ErrStartTsBeforeGC",
+    "changefeed.resume_refused": INVALID,
     "changefeed.update_refused": "CDC:ErrChangefeedUpdateRefused",
     "config.expression_parse_failed": "CDC:ErrExpressionParseFailed",
     "config.not_supported_yet": INVALID,  # or by the setting's key

@@ -13,7 +13,7 @@ from typing import Any
 from kazoo.exceptions import BadVersionError, KazooException, NodeExistsError, NoNodeError, RolledBackError
 
 from consumers.control.changefeeds.store import ChangefeedNotFoundError, ChangefeedStore
-from consumers.control.core.changefeeds.errors import FeedError
+from consumers.control.core.changefeeds.errors import FeedError, needs_checkpoint
 from consumers.control.core.changefeeds.state import Feed, Pause, RemoveFeed, Resume, step
 from edges.secrets import decode_info, encode_info
 from edges.zookeeper.nodes import read_node
@@ -45,6 +45,12 @@ class UpdateRefusedError(BusError):
     """The changefeed cannot be updated now, or there is nothing to update."""
 
     code, action = "changefeed.update_refused", Action.STOP_CHANGEFEED
+
+
+class ResumeRefusedError(BusError):
+    """The changefeed does not go on from where it stands: say from which checkpoint."""
+
+    code, action = "changefeed.resume_refused", Action.STOP_CHANGEFEED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +102,7 @@ class ChangefeedControl:
         Raises:
             ChangefeedNotFoundError: there is none.
             ConfigError: the checkpoint is not below its target-ts.
+            ResumeRefusedError: after what it has failed with it needs another checkpoint.
             BusError: ZooKeeper failed.
         """
         return self._take(changefeed_id, namespace, Resume(overwrite_checkpoint_ts))
@@ -148,6 +155,7 @@ class ChangefeedControl:
         while True:
             info, info_version, status, status_version = self._read(changefeed_id, namespace)
             before = feed_of(info, status)
+            _check_proof(changefeed_id, before, message)
             feed = step(before, message)
             if feed.state == "removed" != before.state:
                 self.store.remove(changefeed_id, namespace)
@@ -260,6 +268,21 @@ def configured(info: ChangefeedInfo, state: ChangefeedState, change: ConfigChang
             "target-ts must be above start-ts", key="target-ts", target_ts=changed.target_ts, start_ts=changed.start_ts
         )
     return changed
+
+
+def _check_proof(changefeed_id: str, feed: Feed, message: Pause | Resume | RemoveFeed) -> None:
+    """Let nobody pass unproven by mistake what a proof has found wrong."""
+    if not (isinstance(message, Resume) and message.overwrite_checkpoint_ts is None and feed.state == "failed"):
+        return
+    if feed.error is not None and needs_checkpoint(feed.error):
+        raise ResumeRefusedError(
+            "what it has failed with would be passed unproven: resume with overwrite-checkpoint-ts, at or below the "
+            "after_ts that the error names (if it names one) and the checkpoint; at a database with safe-mode=true, as "
+            "rows come again",
+            changefeed=changefeed_id,
+            checkpoint_ts=feed.checkpoint_ts,
+            error=feed.error.message,
+        )
 
 
 def _check_target(feed: Feed) -> None:

@@ -42,6 +42,12 @@ _DESTINATION: Final = (
     "If it is to go elsewhere, or with other settings, update the changefeed.",
     "Then resume; it goes on from its checkpoint, and nothing is lost.",
 )
+_PROVE_AGAIN: Final = (
+    "Rows at the destination may be wrong: the error names the window of commit_ts, from after_ts to upto_ts.",
+    "At a database, update the changefeed so that it says safe-mode=true, as rows come again.",
+    "Resume from another checkpoint, at or below after_ts and its own: all is written and proven anew from there on.",
+    "Compare the table afterwards (tidebus verify).",
+)
 _STEPS: Final[Mapping[str, tuple[tuple[str, ...], tuple[Verb, ...]]]] = {
     "sorter.topic_missing": (
         (
@@ -72,6 +78,15 @@ _STEPS: Final[Mapping[str, tuple[tuple[str, ...], tuple[Verb, ...]]]] = {
     ),
     "apply.ddl_refused": (
         ("Make the DDL fit at the destination, or pass it by as the error says (ignore-txn-start-ts).", "Then resume."),
+        ("update", "resume"),
+    ),
+    "apply.flow_broken": (_PROVE_AGAIN, ("update", "resume")),
+    "apply.fence_went_back": (
+        (
+            "ZooKeeper's numbers went back, as when its data were restored: what sorters write now is passed over.",
+            "At a database, update the changefeed so that it says safe-mode=true, as rows come again.",
+            "Resume from another checkpoint, at or below its own: that gives it a new topic.",
+        ),
         ("update", "resume"),
     ),
     "sorter.history_lost": (_ANEW, ("resume", "remove")),

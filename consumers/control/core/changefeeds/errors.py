@@ -36,6 +36,10 @@ UPSTREAM_STANDS: Final = "changefeed.upstream_stands"
 WAITS: Final = frozenset({TABLE_HELD, UPSTREAM_STANDS})
 """Codes of warnings: tables of the upstream are behind, or all of it is, and the changefeed waits."""
 
+NEEDS_CHECKPOINT: Final = frozenset({"apply.flow_broken", "apply.fence_went_back"})
+"""Codes of errors after which a resume says from where: what processors would go on with cannot be proven, or is passed
+over. Another checkpoint gives the changefeed another topic, whose rows are written and proven from there on."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeedError:
@@ -54,6 +58,11 @@ class FeedError:
 def is_gc_error(error: FeedError) -> bool:
     """Tell whether history is gone. A substring test over code and message, as TiCDC: codes come wrapped in others."""
     return _holds(error, GC_CODES)
+
+
+def needs_checkpoint(error: FeedError) -> bool:
+    """Tell whether a changefeed that failed so goes on from a checkpoint that is said alone."""
+    return error.code in NEEDS_CHECKPOINT
 
 
 def fails_at_once(error: FeedError) -> bool:

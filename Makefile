@@ -30,7 +30,7 @@ setup: .venv/.stamp-jars  ## environment in .venv, pinned dependencies, the proj
 	$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
-.venv/.stamp-jars: compose/stack/ivy-stack.xml compose/stack/jars.py compose/stack/jars.sha256 .venv/.stamp-project
+.venv/.stamp-jars: compose/stack/ivy-stack.xml compose/stack/jars.py compose/stack/jars.sha256 compose/stack/class_archives.py .venv/.stamp-project
 	$(BIN)/tidebus setup
 	@touch $@
 

@@ -13,10 +13,10 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from compose.capture.collector import spare_old_objects
-from compose.capture.life import Capture
 from compose.capture.options import CaptureOptions
 from compose.capture.signals import stop_signals
 from compose.capture.sorters import running_services
+from compose.quick_imports import quick_imports
 from edges.zookeeper.session_file import SessionFile
 from schemas.errors import Action, BusError
 
@@ -42,9 +42,11 @@ def run_capture(options: CaptureOptions, stopping: threading.Event | None = None
     with (
         stop_signals(stopping, at_once),
         _session_file(options) as sessions,
-        _api(options) as api,
         running_services(options) as services,
+        _api(options) as api,
     ):
+        with quick_imports():  # only now, as the service, which has as much to import, is on its way already
+            from compose.capture.life import Capture
         pause_s, serving = RETRY_FIRST_S, False
         while not stopping.is_set():
             began_at = time.monotonic()
@@ -74,7 +76,8 @@ def _api(options: CaptureOptions) -> Iterator["ApiServer | None"]:
     if not options.addr:
         yield None
         return
-    from compose.capture.api_server import api_server
+    with quick_imports():
+        from compose.capture.api_server import api_server
 
     with contextlib.closing(api_server(options)) as server:
         yield server

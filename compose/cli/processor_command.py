@@ -15,6 +15,7 @@ from compose.cli.options import (
     tls_options,
     zookeeper_option,
 )
+from compose.quick_imports import quick_imports
 
 if TYPE_CHECKING:
     from edges.kafka.access import KafkaAccess
@@ -53,9 +54,10 @@ def processor(
 
     These talk TLS to each other where the files are given that a capture shows to PD and TiKV.
     """
-    from compose.logs import log_to_stderr
-    from compose.processors import begin_work
-    from consumers.processors.processor import VERSION, ProcessorOptions, run_processor
+    with quick_imports():
+        from compose.logs import log_to_stderr
+        from compose.processors import begin_work
+        from consumers.processors.processor import VERSION, ProcessorOptions, run_processor
 
     log_to_stderr()
     options = ProcessorOptions(

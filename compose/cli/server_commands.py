@@ -28,6 +28,7 @@ from compose.cli.options import (
     zookeeper_option,
 )
 from compose.cli.server_file import server_file_option
+from compose.quick_imports import quick_imports
 from schemas.ids import UpstreamId
 
 if TYPE_CHECKING:
@@ -293,16 +294,17 @@ def capture(
 ) -> int:
     """Pull an upstream's changes into the raw log; one of the captures of a cluster is its owner, and says
     which of their sorter services runs which changefeed."""
-    from compose.capture.options import CaptureOptions
-    from compose.capture.process import run_capture
-    from compose.capture.server_zone import server_zone
-    from consumers.control.core.frontier.span_split import SplitSettings
-    from consumers.control.fleets.settings import BY_HAND
-    from consumers.control.owner.reign import ReignOptions
-    from edges.kafka.java_properties import java_properties
-    from producers.pull.feed.spill_files import SpillSettings
-    from producers.pull.puller import PullerSettings
-    from producers.tls import Channels
+    with quick_imports():
+        from compose.capture.options import CaptureOptions
+        from compose.capture.process import run_capture
+        from compose.capture.server_zone import server_zone
+        from consumers.control.core.frontier.span_split import SplitSettings
+        from consumers.control.fleets.settings import BY_HAND
+        from consumers.control.owner.reign import ReignOptions
+        from edges.kafka.java_properties import java_properties
+        from producers.pull.feed.spill_files import SpillSettings
+        from producers.pull.puller import PullerSettings
+        from producers.tls import Channels
 
     # What cannot be used is said at once, before anything is asked of anybody.
     Channels(tls)

@@ -19,6 +19,7 @@ from compose.cli.options import (
     registry_option,
     zookeeper_option,
 )
+from compose.quick_imports import quick_imports
 
 if TYPE_CHECKING:
     from edges.kafka.access import KafkaAccess
@@ -73,8 +74,9 @@ def sorter(
     Sorter services run changefeeds by themselves; one that is run by hand is run by none of them meanwhile. An error is
     for the owner to judge: until it lets the changefeed run again, this waits.
     """
-    from compose.stack.spark_files import name_spark_files
-    from sorters.run.job import SorterOptions, run_sorter
+    with quick_imports():
+        from compose.stack.spark_files import name_spark_files
+        from sorters.run.job import SorterOptions, run_sorter
 
     check_master(master)
     name_spark_files()
@@ -147,8 +149,9 @@ def sorters(
     Each capture runs one by itself, unless it is started with --sorter-master none. One that is started by hand
     outlives captures, and may stand on a machine of its own.
     """
-    from compose.stack.spark_files import name_spark_files
-    from sorters.service.service import ServiceOptions, run_service
+    with quick_imports():
+        from compose.stack.spark_files import name_spark_files
+        from sorters.service.service import ServiceOptions, run_service
 
     check_master(master)
     name_spark_files()

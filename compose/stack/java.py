@@ -11,6 +11,7 @@ from compose.stack.errors import MachineError
 JAVA_MAJOR_MIN = 17
 """Kafka 4 brokers and Spark 4 both need it."""
 _VERSION = re.compile(r'version "(\d+)')
+_RELEASED = re.compile(r'^JAVA_VERSION="(\d+)', re.MULTILINE)
 
 
 def find_java() -> Path:
@@ -31,7 +32,13 @@ def find_java() -> Path:
 
 
 def java_major(java: Path) -> int:
-    """Return the major version that ``java -version`` prints (0: none was recognised)."""
+    """Return the major version that the file ``release`` beside ``bin`` says, or else ``java -version``, which takes a
+    JVM's start (0: none was recognised).
+    """
+    release = java.resolve().parent.parent / "release"
+    said = _RELEASED.search(release.read_text()) if release.is_file() else None
+    if said:
+        return int(said.group(1))
     ran = subprocess.run([str(java), "-version"], capture_output=True, text=True, timeout=60, check=False)
     match = _VERSION.search(ran.stderr + ran.stdout)
     return int(match.group(1)) if match else 0

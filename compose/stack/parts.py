@@ -4,6 +4,7 @@ import http.client
 import socket
 import subprocess
 import sys
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from confluent_kafka import KafkaException
 
 from compose.ports import LOOPBACK, is_listening
 from compose.stack.children import Child, Nursery
+from compose.stack.class_archives import Kind, archive_flags
 from compose.stack.errors import ChildError
 from compose.stack.jars import Say, kafka_jars, pyspark_jars, registry_home
 from compose.stack.java import find_java
@@ -33,7 +35,19 @@ _ZOOKEEPER_JARS = (
 )  # fmt: skip
 
 
-def start_zookeeper(nursery: Nursery, data: Path, port: int, secrets: StackSecrets | None = None) -> Child:
+def _jvm(kind: Kind, class_path: Sequence[Path], archive_options: Sequence[str]) -> list[str]:
+    """Return how a command begins that starts a JVM of this kind. ``archive_options``: in place of the archive's."""
+    return [str(find_java()), *_QUICK_JVM, *(archive_options or archive_flags(kind, class_path))]
+
+
+def zookeeper_class_path() -> list[Path]:
+    """Return ZooKeeper's jars, which pyspark has."""
+    return [jar for prefix in _ZOOKEEPER_JARS for jar in sorted(pyspark_jars().glob(f"{prefix}*.jar"))]
+
+
+def start_zookeeper(
+    nursery: Nursery, data: Path, port: int, secrets: StackSecrets | None = None, *, archive_options: Sequence[str] = ()
+) -> Child:
     """Start a standalone ZooKeeper from the jars inside pyspark; with ``secrets`` it is locked down."""
     data.mkdir(parents=True, exist_ok=True)
     config = data / "zoo.cfg"
@@ -43,9 +57,9 @@ def start_zookeeper(nursery: Nursery, data: Path, port: int, secrets: StackSecre
         "tickTime=500\nmaxSessionTimeout=60000\nmaxClientCnxns=0\n4lw.commands.whitelist=ruok,srvr\n"
         + (zookeeper_settings(secrets, port) if secrets else f"clientPort={port}\nclientPortAddress={LOOPBACK}\n")
     )
-    jars = [str(jar) for prefix in _ZOOKEEPER_JARS for jar in sorted(pyspark_jars().glob(f"{prefix}*.jar"))]
-    command = [str(find_java()), "-Xmx128m", *_QUICK_JVM, "-Dorg.apache.logging.log4j.level=WARN"]
-    command += ["-cp", ":".join(jars), "org.apache.zookeeper.server.ZooKeeperServerMain", str(config)]
+    jars = zookeeper_class_path()
+    command = [*_jvm("zookeeper", jars, archive_options), "-Xmx128m", "-Dorg.apache.logging.log4j.level=WARN"]
+    command += ["-cp", ":".join(map(str, jars)), "org.apache.zookeeper.server.ZooKeeperServerMain", str(config)]
     return nursery.start("zookeeper", command, log=data.parent / "logs" / "zookeeper.log")
 
 
@@ -71,7 +85,14 @@ class KafkaPorts:
 
 
 def start_kafka(
-    nursery: Nursery, data: Path, ports: KafkaPorts, *, heap: str, say: Say, secrets: StackSecrets | None = None
+    nursery: Nursery,
+    data: Path,
+    ports: KafkaPorts,
+    *,
+    heap: str,
+    say: Say,
+    secrets: StackSecrets | None = None,
+    archive_options: Sequence[str] = (),
 ) -> Child:
     """Format a KRaft log folder where needed and start one broker that is its own controller.
 
@@ -114,16 +135,17 @@ def start_kafka(
         )
         + "\n"
     )
-    class_path = ":".join(str(jar) for jar in kafka_jars(say))
-    java = str(find_java())
+    jars = kafka_jars(say)
+    class_path = ":".join(map(str, jars))
     log = data.parent / "logs" / "kafka.log"
     if not (data / "log" / "meta.properties").exists():
-        tool = [java, "-Xmx256m", *_QUICK_JVM, "-cp", class_path]
+        tool = [*_jvm("kafka", jars, ()), "-Xmx256m", "-cp", class_path]
         tool += ["kafka.tools.StorageTool", "format", "-t", _CLUSTER_UUID, "-c", str(config)]
         ran = subprocess.run(tool, capture_output=True, text=True, timeout=READY_S, check=False)
         if ran.returncode != 0:
             raise ChildError("kafka's log folder could not be formatted", said=(ran.stdout + ran.stderr)[-2000:])
-    command = [java, f"-Xmx{heap}", "-Xms256m", *_QUICK_JVM, "-XX:+ExitOnOutOfMemoryError", "-cp", class_path]
+    command = [*_jvm("kafka", jars, archive_options), f"-Xmx{heap}", "-Xms256m", "-XX:+ExitOnOutOfMemoryError"]
+    command += ["-cp", class_path]
     command += ["-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-Dorg.slf4j.simpleLogger.showDateTime=true"]
     return nursery.start("kafka", [*command, "kafka.Kafka", str(config)], log=log)
 
@@ -140,12 +162,12 @@ def kafka_ready(ports: KafkaPorts, secrets: StackSecrets | None = None) -> bool:
         return False
 
 
-def start_registry(nursery: Nursery, data: Path, port: int, *, say: Say) -> Child:
+def start_registry(nursery: Nursery, data: Path, port: int, *, say: Say, archive_options: Sequence[str] = ()) -> Child:
     """Start Apicurio with its schemas in a file, so that ids stay the same when it is started again."""
     data.mkdir(parents=True, exist_ok=True)
     home = registry_home(say)
     runner = next(home.glob("*-runner.jar"))
-    command = [str(find_java()), "-Xmx384m", *_QUICK_JVM]
+    command = [*_jvm("registry", [runner], archive_options), "-Xmx384m"]
     command += [f"-Dquarkus.http.host={LOOPBACK}", f"-Dquarkus.http.port={port}", "-Dquarkus.log.level=WARN"]
     command += [f"-Dquarkus.datasource.jdbc.url=jdbc:h2:file:{data}/registry"]
     command += ["-Dquarkus.datasource.jdbc.min-size=1", "-Dquarkus.datasource.jdbc.initial-size=1"]

@@ -2,9 +2,10 @@
 
 import os
 
+from compose.stack.class_archives import archive_flags, spark_class_path
 from compose.stack.jars import cached_spark_jars
 from compose.stack.java import find_java
-from sorters.spark.session import SPARK_JARS_ENV
+from sorters.spark.session import SPARK_JARS_ENV, SPARK_JVM_ENV
 
 
 def name_spark_files() -> None:
@@ -20,3 +21,5 @@ def name_spark_files() -> None:
     find_java()
     if SPARK_JARS_ENV not in os.environ:
         os.environ[SPARK_JARS_ENV] = ",".join(str(jar) for jar in cached_spark_jars())
+    if SPARK_JVM_ENV not in os.environ:
+        os.environ[SPARK_JVM_ENV] = " ".join(archive_flags("spark", spark_class_path()))

@@ -19,6 +19,7 @@ import zipimport
 from collections.abc import Callable
 from pathlib import Path
 
+from schemas.bare_arrow import leave_out_pandas
 from schemas.redaction import (
     REDACT_VARIABLE,
     Redaction,
@@ -119,6 +120,7 @@ def main() -> None:
     log_as_told()
     with contextlib.redirect_stdout(sys.stderr):
         daemon = importlib.import_module("pyspark.daemon")  # reads the worker's module in our arguments
+        leave_out_pandas()
         for module in WORKER_MODULES:
             importlib.import_module(module)
     daemon.gc = RareCollector()  # type: ignore[attr-defined]

@@ -24,6 +24,8 @@ BLOCK_BYTES_PER_ARROW_BATCH = 8 * 1024 * 1024
 """What Spark hands to Python at once, in blocks of some 512 KiB (:mod:`sorters.core.records.runs`)."""
 SPARK_JARS_ENV = "TIDEBUS_SPARK_JARS"
 """Comma-separated paths of the Kafka connector's jars."""
+SPARK_JVM_ENV = "TIDEBUS_SPARK_JVM"
+"""Options of the driver's JVM that are this machine's: from which archive of classes it starts."""
 SHIPPED_PACKAGES = ("schemas", "edges", "sorters")
 CODE_ZIP = "tidebus-code.zip"
 LIBRARIES_FOLDER = "tidebus-executors"
@@ -73,7 +75,8 @@ def connector_jars() -> str:
     return jars
 
 
-def _jvm_options(*, local: bool) -> str:
+def jvm_options(*, local: bool) -> str:
+    """Return options of the driver's JVM that are the same on every machine."""
     options = [f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"]
     if local:
         options.append(LOCAL_JVM_OPTIONS)
@@ -156,7 +159,7 @@ def _settings(master: str, app: str, data_dir: Path, driver_memory: str) -> dict
         # Of a task that was cancelled (sorters.spark.job_group.DEATH_S).
         "spark.python.task.killTimeout": "500ms",
         "spark.python.daemon.module": python_daemon.MODULE,
-        "spark.driver.extraJavaOptions": _jvm_options(local=local),
+        "spark.driver.extraJavaOptions": f"{jvm_options(local=local)} {os.environ.get(SPARK_JVM_ENV, '')}".strip(),
         EXECUTOR_REDACTION: redaction().value,
     }
     if local:
@@ -269,6 +272,23 @@ class SparkOnDemand:
         with self._starting:
             if self._session is not None:
                 self._session.stop()
+
+
+def end_jvm(spark: Any, timeout_s: float) -> None:
+    """End a session and its JVM; return when that has ended. Another session may follow.
+
+    Raises:
+        subprocess.TimeoutExpired: it has not ended in time; it is killed.
+    """
+    from pyspark import SparkContext
+
+    process = SparkContext._gateway.proc
+    spark.stop()
+    try:
+        process.stdin.close()  # the JVM ends with it
+        process.wait(timeout_s)
+    finally:
+        forget_dead_session()
 
 
 def forget_dead_session() -> None:

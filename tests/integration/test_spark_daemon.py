@@ -72,7 +72,7 @@ def test_first_job_leaves_workers_that_wait_on_this_machine_and_waits_for_no_exe
     daemons = [
         process
         for process in psutil.Process().children(recursive=True)
-        if MODULE in process.cmdline() and process.status() != psutil.STATUS_ZOMBIE
+        if process.status() != psutil.STATUS_ZOMBIE and MODULE in process.cmdline()
     ]
     assert bool(daemons) is is_local
 

@@ -1,0 +1,229 @@
+"""A table image by the whole bus: what a row costs from KvScan to its topic, and what it does to changes meanwhile.
+
+``python -m tests.bench.snapshot`` starts a region server in this process, with SNAPSHOT_ROWS rows (300,000) in two
+tables and a generator of 500 rows/s into two others, and the processes of `tidebus run`. A *neighbour* takes the busy
+tables alone; its rows' way from commit_ts to a consumer is taken for a while. Then a changefeed of all tables is
+created, with ``initial = "snapshot"`` for the two old ones, and both are read until the images are there to the last
+row. It prints one JSON line:
+
+* ``rows_per_s``: rows of images, from the first to the last at the consumer.
+* ``rows_per_cpu_s``: by the CPU time of capture and sorter service, with all that they start, over that time, less what
+  they took before for the neighbour. The stores are this process, and are not counted: they are no TiKV.
+  None: they took more before, as on a machine so busy that they were still starting; use a longer ``--warm-up``.
+* ``neighbour_lag_ratio``: the neighbour's p99 while image rows flow, by its p99 before.
+* ``own_lag_p99_s``: of the imaged changefeed's own changes meanwhile.
+
+The stores make a page of rows in Python, on the same cores; where they are slower than the bus, ``rows_per_s`` and lags
+say so and ``rows_per_cpu_s`` does not. ``store_cpu_s`` is what they and the consumer took.
+"""
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import psutil
+from confluent_kafka import Consumer, TopicPartition
+
+from compose.local.bus import BusOptions, LocalBus
+from consumers.control.changefeeds.store import ChangefeedRequest
+from producers.region_server.generator import Generator, GeneratorOptions
+from producers.region_server.server import RegionServer, RegionServerOptions
+from schemas.errors import BusError
+from schemas.ids import UpstreamId, physical_ms
+from schemas.sink.position import POSITION_HEADER, PositionClass, decode_position
+
+UPSTREAM = UpstreamId("snapshot")
+NEIGHBOUR, IMAGED = "neighbour", "imaged"
+PARTITIONS = 2
+BUSY_ROWS_PER_S = 500.0
+START_TIMEOUT_S, IMAGE_TIMEOUT_S = 240.0, 1_800.0
+CAUGHT_UP_S = 5.0
+TABLES = 2
+
+
+@dataclass
+class Reader:
+    """What a consumer has of one changefeed's topic: how long changes were under way, and how many image rows came."""
+
+    consumer: Consumer
+    lags_s: list[float] = field(default_factory=list)
+    image_rows: int = 0
+    first_at_s: float = 0.0
+    last_at_s: float = 0.0
+
+    def read(self) -> None:
+        """Take what there is."""
+        messages = self.consumer.consume(5_000, timeout=0.02)
+        arrived_s = time.time()
+        for message in messages:
+            position = decode_position(dict(message.headers() or [])[POSITION_HEADER])
+            if position.position_class is not PositionClass.ROW:
+                continue
+            if position.commit_ts == position.start_ts:
+                self.first_at_s = self.first_at_s or arrived_s
+                self.image_rows, self.last_at_s = self.image_rows + 1, arrived_s
+            else:
+                self.lags_s.append(arrived_s - physical_ms(position.commit_ts) / 1000)
+
+    def take_p99_s(self) -> float:
+        """Return the p99 of what came since the last call."""
+        lags_s, self.lags_s = self.lags_s, []
+        return float(np.percentile(lags_s, 99)) if lags_s else float("nan")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the benchmark; return the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=int(os.environ.get("SNAPSHOT_ROWS", "300000")))
+    parser.add_argument("--seconds", type=float, default=20.0, help="for which the neighbour is read before")
+    parser.add_argument("--warm-up", type=float, default=15.0)
+    parser.add_argument("--protocol", default="canal-json")
+    options = parser.parse_args(argv)
+    with (
+        tempfile.TemporaryDirectory(prefix="tidebus-bench-") as folder,
+        RegionServer(RegionServerOptions(min_ts_interval_ms=200)) as server,
+    ):
+        old = Generator(server, _only_inserts(options.rows))
+        server.spawn(old.run()).result(IMAGE_TIMEOUT_S)
+        busy = Generator(server, GeneratorOptions(schema="busy", tables=2, rows_per_s=BUSY_ROWS_PER_S, seed=2))
+        writing = server.spawn(busy.run())
+        try:
+            with LocalBus(BusOptions(data_dir=Path(folder), pd=server.pd_address, upstream=UPSTREAM), say=_say) as bus:
+                print(json.dumps({"bench": "snapshot", **_figure(bus, options)}), flush=True)
+        finally:
+            busy.stop()
+            writing.result(60)
+    return 0
+
+
+def _only_inserts(rows: int) -> GeneratorOptions:
+    """Return what leaves so many rows."""
+    return GeneratorOptions(
+        schema="old", tables=TABLES, rows_max=rows, rows_per_s=0, update_share=0.0, delete_share=0.0, rollback_share=0.0
+    )
+
+
+def _figure(bus: LocalBus, options: argparse.Namespace) -> dict[str, object]:
+    capture, me = psutil.Process(bus.processes["capture"].pid), psutil.Process()
+    _create(bus, NEIGHBOUR, options.protocol, {"filter": {"rules": ["busy.*"]}})
+    neighbour = Reader(_consumer(bus, NEIGHBOUR))
+    _read_until(
+        bus, [neighbour], lambda: bool(neighbour.lags_s) and neighbour.lags_s[-1] < CAUGHT_UP_S, START_TIMEOUT_S
+    )
+    _read_for(bus, [neighbour], options.warm_up)
+    neighbour.take_p99_s()
+    idle_cpu_s = _tree_cpu_s(capture)
+    _read_for(bus, [neighbour], options.seconds)
+    idle_cores = (_tree_cpu_s(capture) - idle_cpu_s) / options.seconds
+    before_p99_s = neighbour.take_p99_s()
+
+    rules = {"initial": "none", "initial-rules": [{"matcher": ["old.*"], "initial": "snapshot"}]}
+    began_s, cpu_s, own = time.time(), _tree_cpu_s(capture), me.cpu_times()
+    _create(bus, IMAGED, options.protocol, {**rules, "filter": {"rules": ["old.*", "busy.*"]}})
+    imaged = Reader(_consumer(bus, IMAGED))
+    both = [neighbour, imaged]
+    _read_until(bus, both, lambda: imaged.image_rows > 0, START_TIMEOUT_S)
+    neighbour.take_p99_s()
+    imaged.take_p99_s()
+    _read_until(bus, both, lambda: imaged.image_rows >= options.rows, IMAGE_TIMEOUT_S)
+    took_s = time.time() - began_s
+    image_cpu_s = _tree_cpu_s(capture) - cpu_s - idle_cores * took_s
+    own_after = me.cpu_times()
+    for reader in both:
+        reader.consumer.close()
+    during_p99_s = neighbour.take_p99_s()
+    return {
+        "protocol": options.protocol,
+        "rows": imaged.image_rows,
+        "rows_per_s": round(imaged.image_rows / max(imaged.last_at_s - imaged.first_at_s, 1e-3)),
+        "rows_per_cpu_s": round(imaged.image_rows / image_cpu_s) if image_cpu_s > 0 else None,
+        "image_cpu_s": round(image_cpu_s, 1),
+        "idle_cores": round(idle_cores, 2),
+        "neighbour_lag_ratio": round(during_p99_s / before_p99_s, 2),
+        "neighbour_p99_s": round(during_p99_s, 3),
+        "own_lag_p99_s": round(imaged.take_p99_s(), 3),
+        "first_row_s": round(imaged.first_at_s - began_s, 2),
+        "store_cpu_s": round(own_after.user + own_after.system - own.user - own.system, 1),
+        "rss_mb": round(_tree_mb(capture)),
+        "load": round(os.getloadavg()[0], 1),
+    }
+
+
+def _create(bus: LocalBus, name: str, protocol: str, config: dict[str, object]) -> None:
+    uri = f"kafka://{bus.addresses.kafka}/{name}?protocol={protocol}&enable-tidb-extension=true"
+    sink = {"dispatchers": [{"matcher": ["*.*"], "partition": "index-value"}]}
+    request = ChangefeedRequest(
+        upstream=UPSTREAM,
+        sink_uri=f"{uri}&partition-num={PARTITIONS}",
+        config={"sink": sink, **config},
+        changefeed_id=name,
+    )
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while True:
+        bus.tick()
+        try:
+            bus.create_changefeed(request)
+            return
+        except BusError as error:
+            if time.monotonic() > deadline:
+                raise
+            _say(f"waiting for the raw log: {error}")
+            time.sleep(1.0)
+
+
+def _consumer(bus: LocalBus, topic: str) -> Consumer:
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bus.addresses.kafka,
+            "group.id": topic,
+            "enable.auto.commit": False,
+            "fetch.wait.max.ms": 10,
+        }
+    )
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while topic not in consumer.list_topics(timeout=10).topics:
+        bus.tick()
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"changefeed {topic} has made no topic")
+        time.sleep(0.2)
+    consumer.assign([TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)])
+    return consumer
+
+
+def _read_for(bus: LocalBus, readers: Sequence[Reader], seconds: float) -> None:
+    until_s = time.monotonic() + seconds
+    _read_until(bus, readers, lambda: time.monotonic() >= until_s, 2 * seconds + 60)
+
+
+def _read_until(bus: LocalBus, readers: Sequence[Reader], is_over: Callable[[], bool], timeout_s: float) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not is_over():
+        bus.tick()
+        for reader in readers:
+            reader.read()
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"image rows so far: {[reader.image_rows for reader in readers]}")
+
+
+def _tree_cpu_s(root: psutil.Process) -> float:
+    times = [process.cpu_times() for process in (root, *root.children(recursive=True))]
+    return sum(time_.user + time_.system for time_ in times)
+
+
+def _tree_mb(root: psutil.Process) -> float:
+    return sum(process.memory_info().rss for process in (root, *root.children(recursive=True))) / 2**20
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

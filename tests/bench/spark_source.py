@@ -45,6 +45,7 @@ from tidebus.spark import register
 
 TABLE, PARTITIONS, CORES = 114, 8, 2
 UPDATE_EVERY = 5
+WAYS = ("read", "stream")
 MESSAGE = (
     "database STRING, table STRING, type STRING, _tidb STRUCT<commitTs: BIGINT>, "
     "data ARRAY<STRUCT<id: STRING, k: STRING, c: STRING, pad: STRING>>"
@@ -59,6 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--changes", type=int, default=600_000)
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--way", choices=WAYS, action="append", help="both by default")
     options = parser.parse_args(argv)
     with (
         tempfile.TemporaryDirectory(prefix="tidebus-bench-") as folder,
@@ -148,7 +150,8 @@ def _measure(
     assert ways["read"][0]().count() == rows
     assert ways["read"][1]().count() == options.changes
     figures = []
-    for way, readers in ways.items():
+    for way in options.way or WAYS:
+        readers = ways[way]
         ran: tuple[list[tuple[float, float]], ...] = [], []
         for number in range(options.repeats + 1):
             for kept, reader in zip(ran, readers, strict=True):

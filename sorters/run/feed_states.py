@@ -67,10 +67,16 @@ class FeedStates:
         if self._told is None:
             self._told = self._begin(schemas, cut.after_ts, wanted)
         changes = schemas.changes_between(cut.after_ts, cut.upto_ts)
-        view = CutView(after_ts=cut.after_ts, upto_ts=cut.upto_ts, changes=changes, left_out=cut.left_out)
+        view = CutView(
+            after_ts=cut.after_ts,
+            upto_ts=cut.upto_ts,
+            changes=changes,
+            left_out=cut.left_out,
+            read_again=cut.read_again,
+        )
         states = before_cut(self._told, view, wanted, lambda table_id: _table_at(schemas, table_id, cut.after_ts))
         self._begun = _Begun(view, states)
-        return replace(cut, states=plan_of(states, cut.after_ts))
+        return replace(cut, states=plan_of(states, cut.after_ts, cut.read_again))
 
     def tell(self, deltas: StateDeltas) -> Mapping[TableId, CarriedState]:
         """Write what the planned cut has made of the tables, before its checkpoint is known; return what is new,

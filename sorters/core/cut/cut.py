@@ -49,6 +49,8 @@ class Cut:
     """Of table images: they go out at ``upto_ts``, after its changes."""
     resynced: frozenset[TableId] = frozenset()
     """Tables of ``chunks`` that are to lose what their image lacks."""
+    read_again: LeftOut | None = None
+    """Tables that an image reads again, with what of them is done; all of their changes go out."""
     states: StatePlan = field(default_factory=dict, compare=False)
     """Which of its rows count for state proofs; what is written does not hang on it."""
 
@@ -152,6 +154,7 @@ def cut_between(
         left_out=left_out,
         chunks=chunks,
         resynced=frozenset() if second.images is None else second.images.resynced(chunks),
+        read_again=None if second.images is None else second.images.read_again_after(after_ts),
     )
 
 

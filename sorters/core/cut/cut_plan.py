@@ -15,7 +15,7 @@ from schemas.errors import InvariantBrokenError
 from schemas.ids import Ts
 from schemas.rawlog.images import ImageChunk
 from sorters.core.cut.cut import ChangefeedFrontier, Cut, cut_between
-from sorters.core.cut.images import LeftOut
+from sorters.core.cut.images import FeedImages, LeftOut
 
 CUT_OFFSETS_MAX = 4096
 """Raw records that a cut adds: at some 256 KiB each 1 GiB, which two tasks sort on disk in about ten seconds."""
@@ -119,13 +119,18 @@ def _cut_end(base: ChangefeedFrontier, steps: Sequence[ChangefeedFrontier], star
 
 
 def _say_the_same(before: ChangefeedFrontier, step: ChangefeedFrontier, following: ChangefeedFrontier) -> bool:
-    """Tell whether two steps leave the same out and emit no chunk, so that one cut may span both."""
+    """Tell whether two steps wait for the same images and emit no chunk, so that one cut may span both."""
     if step.images is None and following.images is None:
         return True
     if step.images is None or following.images is None:
         return False
+    first, second = (step.images, before.resolved_ts), (following.images, step.resolved_ts)
     return (
-        step.images.left_out_after(before.resolved_ts) == following.images.left_out_after(step.resolved_ts)
+        _waits(*first) == _waits(*second)
         and not step.images.has_chunk(before.resolved_ts, step.resolved_ts)
         and not following.images.has_chunk(step.resolved_ts, following.resolved_ts)
     )
+
+
+def _waits(images: FeedImages, ts: Ts) -> tuple[LeftOut | None, LeftOut | None]:
+    return images.left_out_after(ts), images.read_again_after(ts)

@@ -1,5 +1,8 @@
 """What frontier records say of table images to one changefeed: what its cuts leave out, which chunks they emit.
 
+Of tables whose rows are read again (backfill, resync) nothing is left out, and which ranges are done is said as well: a
+state proof that begins with such an image counts changes of those ranges alone.
+
 The image law (docs/architecture.md): for two of its frontiers F1 before F2, chunks that F2 lists with ``R1 < ts <= R2``
 go out at their ts, and of tables that it waits for with ``initial`` changes up to R2 go out only of keys that are done.
 So each such ts ends a cut, and within one cut what is left out does not change.
@@ -45,11 +48,7 @@ class LeftOut:
         """Return which rows of a table go out, by their raw keys; None: all."""
         if not self.of_table(table_id):
             return None
-        mask = np.zeros(len(keys), np.bool_)
-        for item in self.done.get(table_id, ()):
-            start, end = (pa.scalar(bound, pa.binary()) for bound in (item.start, item.end))
-            within = pc.and_(pc.greater_equal(keys, start), pc.less(keys, end))
-            mask |= within.to_numpy(zero_copy_only=False)
+        mask = within_ranges(keys, ((item.start, item.end) for item in self.done.get(table_id, ())))
         return None if mask.all() else mask
 
 
@@ -59,20 +58,28 @@ class FeedImages:
 
     initial: tuple[IdRange, ...]
     done: Mapping[TableId, tuple[KeyRange, ...]]
-    """Of the tables in ``initial``."""
+    """Of the tables that are waited for."""
     chunks: tuple[ImageChunk, ...]
     """By ts, then number."""
     resync: tuple[IdRange, ...] = ()
+    backfill: tuple[IdRange, ...] = ()
 
     def left_out_after(self, ts: Ts) -> LeftOut | None:
         """Return what is left out of changes above ``ts`` and up to the next chunk's; None: nothing."""
-        if not self.initial:
+        return self._waits_after(ts, self.initial)
+
+    def read_again_after(self, ts: Ts) -> LeftOut | None:
+        """Return the same of tables whose rows are read once more while all of their changes go out."""
+        return self._waits_after(ts, (*self.resync, *self.backfill))
+
+    def _waits_after(self, ts: Ts, tables: tuple[IdRange, ...]) -> LeftOut | None:
+        if not tables:
             return None
-        done = dict(self.done)
+        done = {table_id: ranges for table_id, ranges in self.done.items() if holds_id(tables, table_id)}
         for chunk in self.chunks:
-            if chunk.ts <= ts and holds_id(self.initial, chunk.table_id):
+            if chunk.ts <= ts and holds_id(tables, chunk.table_id):
                 done[chunk.table_id] = merge_keys([*done.get(chunk.table_id, ()), chunk.keys])
-        return LeftOut(self.initial, done)
+        return LeftOut(tables, done)
 
     def has_chunk(self, after_ts: Ts, upto_ts: Ts) -> bool:
         """Tell whether one goes out within ``(after_ts, upto_ts]``."""
@@ -101,6 +108,16 @@ class FeedImages:
             after_ts = ts
 
 
+def within_ranges(keys: BinaryArray, ranges: Iterable[tuple[bytes, bytes]]) -> npt.NDArray[np.bool_]:
+    """Return which raw keys lie within any of the ranges ``[start, end)``."""
+    mask = np.zeros(len(keys), np.bool_)
+    for bounds in ranges:
+        start, end = (pa.scalar(bound, pa.binary()) for bound in bounds)
+        within = pc.and_(pc.greater_equal(keys, start), pc.less(keys, end))
+        mask |= within.to_numpy(zero_copy_only=False)
+    return mask
+
+
 def images_of(state: ImageState, name: str) -> FeedImages | None:
     """Return what a record says to a changefeed; None: it is not registered.
 
@@ -117,8 +134,9 @@ def images_of(state: ImageState, name: str) -> FeedImages | None:
         done={
             image.table_id: image.done
             for image in state.tables
-            if name in image.feeds and image.done and holds_id(feed.initial, image.table_id)
+            if name in image.feeds and image.done and feed.mode_of(image.table_id) is not None
         },
         chunks=tuple(chunks),
         resync=feed.resync,
+        backfill=feed.backfill,
     )

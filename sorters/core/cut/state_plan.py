@@ -16,6 +16,8 @@ class TablePlan:
     """Ids, in the proof's order."""
     counts_image: bool = False
     """Rows of the table's image count. Of a table that has a proof, or none, they say what is known, or no use."""
+    ranges: tuple[tuple[bytes, bytes], ...] | None = None
+    """Raw keys ``[start, end)`` whose changes count, while an image reads the table again; None: all."""
 
 
 StatePlan = Mapping[TableId, TablePlan]

@@ -20,6 +20,7 @@ from schemas.ids import TableId, Ts
 from schemas.tidb.table import ColumnVersion, TableVersion
 from schemas.tidb.value import Value
 from sorters.core.columnar.row_changes import rows_where, slices_of_rows
+from sorters.core.cut.images import within_ranges
 from sorters.core.cut.state_plan import StatePlan
 from sorters.core.flow.row_ids import ids_of_changes
 from sorters.core.mount.column import Column
@@ -130,9 +131,11 @@ class StateLedger:
         plan = self._plan.get(rows.table_id)
         if plan is None or not len(rows):
             return
-        counted = rows.commit_ts > plan.after_ts
+        counted, of_image = rows.commit_ts > plan.after_ts, rows.commit_ts == rows.start_ts  # where it begins
         if not plan.counts_image:
-            counted &= rows.commit_ts != rows.start_ts  # a row of an image begins where it commits
+            counted &= ~of_image
+        if plan.ranges is not None:
+            counted &= of_image | within_ranges(rows.key, plan.ranges)
         if not counted.all():
             rows = rows_where(rows, counted)
         for version, group in _by_version(rows, schemas):

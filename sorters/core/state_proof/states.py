@@ -1,6 +1,7 @@
 """The state proofs of a changefeed's tables: when one begins, when it goes on, when it ends::
 
-    CREATE, TRUNCATE, ADD PARTITION --> proven <-- all imaged -- image under way <-- a table image begins
+    CREATE, TRUNCATE, ADD PARTITION --> proven <-- all imaged -- image under way <-- a first image, or of an unproven
+                                          |                            |             table any, begins
                                           |                            |
                                           '--- a DDL that changes what |SELECT shows of its columns, an unknown past,
                                                another table's rows ---'--> unproven, with ts and reason
@@ -61,6 +62,8 @@ class CutView:
     """DDL jobs with ``after_ts < finished_ts <= upto_ts``, in order."""
     left_out: LeftOut | None
     """Changes that do not go out, for an image of their keys is still to come."""
+    read_again: LeftOut | None = None
+    """Tables that are imaged while all of their changes go out, and what of them is done."""
 
 
 def at_start(
@@ -103,13 +106,14 @@ def before_cut(
     return after
 
 
-def plan_of(states: States, after_ts: Ts) -> StatePlan:
+def plan_of(states: States, after_ts: Ts, read_again: LeftOut | None = None) -> StatePlan:
     """Return which rows of the cut that begins at ``after_ts`` count."""
     return {
         table_id: TablePlan(
             after_ts=max(state.ts, after_ts),
             columns=tuple(number for number, _ in state.columns),
             counts_image=state.image is not None,
+            ranges=_ranges(state, read_again),
         )
         for table_id, state in states.items()
         if state.is_carried
@@ -129,21 +133,35 @@ def after_cut(states: States, deltas: Mapping[TableId, TableDelta], view: CutVie
 
 
 def _imaged(state: CarriedState, view: CutView) -> CarriedState:
-    """Follow a table's image: what the cut leaves out says how far it is."""
-    left_out = view.left_out
-    if left_out is None or not left_out.of_table(state.table_id):
-        if state.image is None or state.unproven:
-            return state
-        ts = max(view.after_ts, state.ts)  # all that was to come has gone out, at or below the cut's beginning
-        return replace(state, after_ts=ts, ts=ts, image=None)
+    """Follow a table's image: what the cut says of it tells how far it is."""
     if state.ts > view.after_ts:
         return state  # told by an earlier try, which knew of this image
-    done = tuple((each.start, each.end) for each in left_out.done.get(state.table_id, ()))
+    is_first = view.left_out is not None and view.left_out.of_table(state.table_id)
+    waits = view.left_out if is_first else view.read_again
+    if waits is None or not waits.of_table(state.table_id):
+        if state.image is None or state.unproven:
+            return state
+        # All that was to come has gone out, at or below the cut's beginning.
+        return replace(state, after_ts=view.after_ts, ts=view.after_ts, image=None)
+    done = _done(waits, state.table_id)
     if state.is_carried and state.image is not None and _covers(done, state.image):
         return state if done == state.image else replace(state, image=done)
+    if state.is_proven and not is_first:
+        return state  # the rows that are read again are in it
     if not done:
         return _image_begins(state, view.after_ts)
     return state if state.unproven else state.lost(view.after_ts, IMAGE_MIDWAY)
+
+
+def _done(waits: LeftOut, table_id: TableId) -> tuple[tuple[bytes, bytes], ...]:
+    return tuple((each.start, each.end) for each in waits.done.get(table_id, ()))
+
+
+def _ranges(state: CarriedState, read_again: LeftOut | None) -> tuple[tuple[bytes, bytes], ...] | None:
+    """Return of which keys changes count: of a first image the others do not come."""
+    if state.image is None or read_again is None or not read_again.of_table(state.table_id):
+        return None
+    return _done(read_again, state.table_id)
 
 
 def _image_begins(state: CarriedState, ts: Ts) -> CarriedState:

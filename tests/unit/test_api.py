@@ -249,6 +249,15 @@ def test_api_body_that_is_no_object_is_a_bad_request(api: Api, body: bytes) -> N
     assert (status, shown["error_code"]) == (400, "CDC:ErrAPIInvalidParam")
 
 
+def test_api_text_that_no_answer_could_show_is_refused_and_not_stored(api: Api) -> None:
+    sent = b'{"changefeed_id": "half", "sink_uri": "kafka://h:1/t?protocol=canal-json", "replica_config": {"x": "%s"}}'
+    status, shown = api.ask("POST", "/api/v2/changefeeds", raw=sent % rb"\ud83d")
+    assert (status, shown["error_code"]) == (400, "CDC:ErrAPIInvalidParam")
+    assert "half a character" in shown["error_msg"]
+    assert "unknown key" in api.ask("POST", "/api/v2/changefeeds", raw=sent % rb"\ud83d\ude00")[1]["error_msg"]
+    assert api.v2("GET", "/changefeeds")[1]["total"] == 0
+
+
 @pytest.mark.parametrize(("method", "path"), [("GET", "/nothing"), ("POST", "/api/v2/status"), ("PUT", "/api/v2/tso")])
 def test_api_unknown_path_or_method_is_not_found(api: Api, method: str, path: str) -> None:
     assert api.ask(method, path)[0] == 404

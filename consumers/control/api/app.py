@@ -5,6 +5,7 @@ refuses: a path that there is not, a body that is no JSON, a value of another ty
 """
 
 import asyncio
+import json
 import logging
 import time
 from collections.abc import Sequence
@@ -134,8 +135,10 @@ class Bodies:
                 body = await _read(scope, receive)
         except TimeoutError:
             body = None
-        if body is None:
-            error = ApiError("the body is too large or too slow", bytes_max=BODY_BYTES_MAX, timeout_s=BODY_S)
+        if body is None or _has_half_characters(body):
+            error = ApiError("the body holds half a character: one of \\ud800 to \\udfff without its other half")
+            if body is None:
+                error = ApiError("the body is too large or too slow", bytes_max=BODY_BYTES_MAX, timeout_s=BODY_S)
             # What is left of the body is not read.
             refusal = JSONResponse(error_body(error), status_of(error), {"Connection": "close"})
             await refusal(scope, receive, send)
@@ -150,6 +153,19 @@ class Bodies:
             return unread.pop() if unread else await receive()
 
         await self._app(scope, given, send)
+
+
+def _has_half_characters(body: bytes) -> bool:
+    """Tell whether a text of a body cannot be written as UTF-8: once stored, no answer could show it any more."""
+    if b"\\u" not in body:
+        return False
+    try:
+        json.dumps(json.loads(body), ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return True
+    except (ValueError, RecursionError):
+        return False  # it is no JSON, which is said where it is read
+    return False
 
 
 async def _read(scope: Scope, receive: Receive) -> bytes | None:

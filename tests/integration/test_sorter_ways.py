@@ -1,6 +1,7 @@
 """A cut may be done on the driver or by Spark tasks, in memory or not: the topics must not show which."""
 
 from collections.abc import Callable, Iterator
+from itertools import count
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from schemas.rawlog.image_batch import ScanName
 from schemas.rawlog.images import KeyRange
 from schemas.rawlog.region_batch import RegionBatch, encode_region_batch
 from schemas.rawlog.row_parts import PART_OVERHEAD_BYTES, cut_record
+from schemas.sink.fence import Fence, decode_fence
 from schemas.sink.position import decode_position
 from sorters.core.cut.cut import cut_between, frontier_for
 from sorters.core.feed.feed import compile_feed
@@ -107,6 +109,7 @@ def test_cut_done_each_way_gives_the_same_records_in_the_same_order(
         topics=log.topics,
         raw_config=raw_config,
         sink_config=librdkafka_producer_options(config),
+        next_fence=(Fence(7, attempt).encode() for attempt in count(1)).__next__,
     )
     before, after = (frontier_for(record, lambda _: False) for record in log.frontier)
     cut = cut_between(before, after, START_TS, upto_ts, chunks=chunks)
@@ -142,12 +145,17 @@ def test_cut_done_each_way_gives_the_same_records_in_the_same_order(
         way: [(record.partition, record.key, record.value, record.position) for record in records]
         for way, records in written.items()
     }
-    count = {"open-protocol": _open_protocol_rows}.get(protocol, lambda _: 1)
-    assert sum(count(record) for record in written["driver"]) == ROWS + 2 * IMAGE_ROWS + PARTITIONS
+    events = {"open-protocol": _open_protocol_rows}.get(protocol, lambda _: 1)
+    assert sum(events(record) for record in written["driver"]) == ROWS + 2 * IMAGE_ROWS + PARTITIONS
     if protocol != "open-protocol":  # of which a message may hold changes and rows of an image
         of_images = [record for record in written["driver"] if decode_position(record.position).start_ts == upto_ts]
         assert len(of_images) == 2 * IMAGE_ROWS
     assert all(plain[way] == plain["driver"] for way in WAYS)
+    fences = {way: sorted({decode_fence(record.fence) for record in records}) for way, records in written.items()}
+    attempts = [{fence.attempt for fence in fences[way]} for way in WAYS]
+    assert all(len(each) == 1 for each in attempts)
+    assert attempts == sorted(attempts, key=min), "each way is another attempt, and newer"
+    assert {way: all(fence.task > 0 for fence in fences[way]) for way in WAYS} == {way: way != "driver" for way in WAYS}
     for partition in range(PARTITIONS):
         positions = [record.position for record in written["driver"] if record.partition == partition]
         assert positions == sorted(set(positions))

@@ -24,6 +24,7 @@ from schemas.rawlog.image_batch import ImageBatch, ImageRows, ScanName, encode_i
 from schemas.rawlog.images import NO_IMAGES, ImageChunk, ImageState, KeyRange
 from schemas.rawlog.region_batch import RegionBatch, encode_region_batch
 from schemas.rawlog.topics import RAW_MESSAGE_BYTES_MAX, raw_topics
+from schemas.sink.fence import FENCE_HEADER, NO_FENCE
 from schemas.sink.position import POSITION_HEADER
 
 ROWS = Path(__file__).parents[1] / "data" / "rows"
@@ -242,6 +243,7 @@ class SinkRecord:
     key: bytes | None
     value: bytes | None
     position: bytes
+    fence: bytes = NO_FENCE
 
 
 def read_topic(kafka: str, topic: str) -> list[SinkRecord]:
@@ -258,7 +260,12 @@ def read_topic(kafka: str, topic: str) -> list[SinkRecord]:
                     headers = dict(message.headers() or [])
                     records.append(
                         SinkRecord(
-                            partition, message.offset(), message.key(), message.value(), headers[POSITION_HEADER]
+                            partition,
+                            message.offset(),
+                            message.key(),
+                            message.value(),
+                            headers[POSITION_HEADER],
+                            headers.get(FENCE_HEADER, NO_FENCE),
                         )
                     )
                     at = message.offset() + 1

@@ -12,14 +12,16 @@ import pyarrow as pa
 import pytest
 
 from compose.stack.spark_files import name_spark_files
+from schemas.config.sink.lake_layout import PartitionTerm
 from schemas.ids import TableId, Ts
 from sorters.core.lake.columns import OP, LakeColumn, arrow_type
 from sorters.core.lake.errors import LakeOvertakenError
 from sorters.core.lake.evolution import Evolution, LakeField, plan_evolution
 from sorters.core.lake.layout import LakeLayout
+from sorters.core.lake.resync import LakeResync
 from sorters.run.lake.catalog import LakeCatalog, LakeOwner, LakeTable
 from sorters.run.lake.files import LakeFiles
-from sorters.run.lake.maintenance import compact
+from sorters.run.lake.maintenance import Compacted, compact
 from sorters.run.lake.names import LakeName
 from sorters.run.lake.rows import LakeRows
 from sorters.spark.session import create_session
@@ -146,6 +148,41 @@ def test_field_that_is_set_aside_keeps_what_it_held_beside_the_new_one(rows: Lak
     table.publish(Ts(20))
     held = [(row["id"], row["v_until_20"], row["v"]) for row in _held(lake, "aside")]
     assert held == [(1, 7, None), (2, 8, "eight"), (3, None, "three")]
+
+
+@nightly
+@patient
+def test_files_of_before_a_resync_go_with_its_end_and_are_not_compacted_before(rows: LakeRows, tmp_path: Path) -> None:
+    lake, catalog = Lake(tmp_path / "lake"), LakeCatalog(rows, OWNER)
+    files = LakeFiles(rows.session._jvm, OWNER.branch)
+    for name, layout in (("plain", LakeLayout()), ("parts", LakeLayout((PartitionTerm("bucket", "id", 2),)))):
+        table = catalog.create(LakeName(("s",), name), COLUMNS, layout, TableId(1), Ts(1), Ts(1))
+        upto = 0
+        for number in range(1, 7):
+            table.begin()
+            if number == 4:
+                upto = table.files_upto()
+            change = pa.table(
+                {OP: ["U", "I"], "id": [1, number], "part": ["a", "b"], "v": pa.array([number] * 2, pa.int32())}
+            )
+            rows.merge(table.name, change, KEY)
+            table.publish(Ts(10 + number), resync=LakeResync(TableId(1), upto) if upto else None)
+        assert table.resync() == LakeResync(TableId(1), upto)
+        assert compact(table, rows.session) == Compacted(0, 0, 0)
+        held = {(row["id"], row["v"]) for row in _held(lake, name)}
+        assert held == {(1, 6), *((number, number) for number in range(1, 7))}
+        table.begin()
+        assert files.drop_upto(table, upto)
+        table.publish(Ts(20))
+        assert table.resync() is None
+        assert {(row["id"], row["v"]) for row in _held(lake, name)} == {(1, 6), (4, 4), (5, 5), (6, 6)}
+        compact(table, rows.session)
+        assert {(row["id"], row["v"]) for row in _held(lake, name)} == {(1, 6), (4, 4), (5, 5), (6, 6)}
+        table.begin()
+        table.publish(Ts(30), resync=LakeResync(TableId(1), upto))
+        table.evolve(Evolution(), TableId(1), None, Ts(40), image_to_come=True)
+        assert table.resync() is None and table.progress().image_to_come
+        assert table.progress().watermark_ts == 40 and not _held(lake, name)
 
 
 @nightly

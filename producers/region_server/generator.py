@@ -196,11 +196,7 @@ class Generator:
 
     def _create_schema(self) -> None:
         """Create the schema and its tables by DDL jobs; on an empty cluster also what TiDB's bootstrap would have."""
-        if self._number(ddl_writes.SCHEMA_VERSION_KEY) == 0:
-            job_table = _template("tidb_ddl_job")["table_info"]
-            self._write([ddl_writes.schema_mutation(ddl_writes.MYSQL_SCHEMA_ID, "mysql"),
-                         ddl_writes.table_mutation(ddl_writes.MYSQL_SCHEMA_ID, job_table),
-                         ddl_writes.number_mutation(ddl_writes.NEXT_GLOBAL_ID_KEY, 100)])  # fmt: skip
+        self._bootstrap()
         schema_id, name = self._next_id(), self._options.schema
         self._run_job(schema_id, f"CREATE DATABASE `{name}`", None)
         for number in range(1, self._options.tables + 1):
@@ -211,6 +207,14 @@ class Generator:
             self._tables.append(_GeneratedTable(table_id, shape))
             if self._options.split_tables:
                 self._server.store.split(table_span(table_id)[0][: -len("_r")])
+
+    def _bootstrap(self) -> None:
+        """Make what TiDB's bootstrap would have made, on an empty cluster."""
+        if self._number(ddl_writes.SCHEMA_VERSION_KEY) == 0:
+            job_table = _template("tidb_ddl_job")["table_info"]
+            self._write([ddl_writes.schema_mutation(ddl_writes.MYSQL_SCHEMA_ID, "mysql"),
+                         ddl_writes.table_mutation(ddl_writes.MYSQL_SCHEMA_ID, job_table),
+                         ddl_writes.number_mutation(ddl_writes.NEXT_GLOBAL_ID_KEY, 100)])  # fmt: skip
 
     def _run_job(self, schema_id: int, query: str, table: dict[str, Any] | None) -> None:
         plan = ddl_writes.DdlPlan(

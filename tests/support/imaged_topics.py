@@ -16,18 +16,18 @@ from tests.support.upstream_rows import Rows
 
 def wait_whole(bus: LocalBus, changefeed_id: str, timeout_s: float) -> None:
     """Wait until a published record says that a changefeed waits for no image any more."""
+    wait_until(lambda: is_whole(bus, changefeed_id), timeout_s, f"images of {changefeed_id} are whole", bus)
+
+
+def is_whole(bus: LocalBus, changefeed_id: str) -> bool:
+    """Tell whether a published record says that a changefeed waits for no image."""
     with Session(bus.addresses.zookeeper_access) as session:
         info = session.client.exists(bus.zk_paths.changefeed_info("default", changefeed_id))
     feed = image_feed("default", changefeed_id, int(info.czxid))
-    topic = FrontierTopic(bus.addresses.kafka_access, raw_topics(bus.options.upstream).frontier)
-
-    def is_whole() -> bool:
-        record = topic.newest()
-        registered = None if record is None else record.images.feed(feed)
-        return registered is not None and not registered.waits
-
-    with contextlib.closing(topic):
-        wait_until(is_whole, timeout_s, f"images of {changefeed_id} are whole", bus)
+    with contextlib.closing(FrontierTopic(bus.addresses.kafka_access, raw_topics(bus.options.upstream).frontier)) as at:
+        record = at.newest()
+    registered = None if record is None else record.images.feed(feed)
+    return registered is not None and not registered.waits
 
 
 def materialised(kafka: KafkaAccess, prefix: str, upto_ts: int) -> tuple[Rows, set[int]]:

@@ -33,7 +33,7 @@ _VARINT, _COMPACT_BYTES = b"\x08", b"\x02"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DdlPlan:
-    """A CREATE SCHEMA (``table`` None) or CREATE TABLE with all ids given out."""
+    """A CREATE SCHEMA (``table`` None), a CREATE TABLE, or a job over a table that is there; all ids are given out."""
 
     job_id: int
     schema_id: int
@@ -41,7 +41,11 @@ class DdlPlan:
     schema_version: int
     query: str
     table: Mapping[str, Any] | None = None
-    """TableInfo with its own ids and names in it."""
+    """TableInfo with its own ids and names in it, as the job leaves it."""
+    kind: int | None = None
+    """TiDB's number of a job over a table that is there, such as 5, ADD COLUMN; None: it creates."""
+    old_table_id: int | None = None
+    """Of a job that gives the table another id, such as 11, TRUNCATE TABLE: the one that it had."""
 
 
 def meta_string_key(key: bytes) -> bytes:
@@ -60,7 +64,7 @@ def schema_mutation(schema_id: int, name: str) -> Mutation:
 
 def table_mutation(schema_id: int, table: Mapping[str, Any]) -> Mutation:
     """Put a TableInfo."""
-    return Mutation("put", meta_hash_key(b"DB:%d" % schema_id, b"Table:%d" % table["id"]), _json(table))
+    return Mutation("put", _table_key(schema_id, table["id"]), _json(table))
 
 
 def number_mutation(key: bytes, value: int) -> Mutation:
@@ -76,12 +80,13 @@ def queue_job(plan: DdlPlan, start_ts: Ts) -> list[Mutation]:
 def finish_job(plan: DdlPlan, start_ts: Ts) -> list[Mutation]:
     """Transaction 2, the DDL itself; ``start_ts`` is the transaction's own."""
     kind, table_id = _kind(plan), plan.table["id"] if plan.table else 0
+    old_id = plan.old_table_id
     diff = {
         "version": plan.schema_version,
         "type": kind,
         "schema_id": plan.schema_id,
         "table_id": table_id,
-        "old_table_id": 0,
+        "old_table_id": old_id or 0,
         "old_schema_id": 0,
         "regenerate_schema_map": False,
         "affected_options": None,
@@ -89,8 +94,10 @@ def finish_job(plan: DdlPlan, start_ts: Ts) -> list[Mutation]:
     put_info = (
         table_mutation(plan.schema_id, plan.table) if plan.table else schema_mutation(plan.schema_id, plan.schema_name)
     )
+    gone = [] if old_id is None else [Mutation("delete", _table_key(plan.schema_id, old_id))]
     return [
         put_info,
+        *gone,
         number_mutation(SCHEMA_VERSION_KEY, plan.schema_version),
         Mutation("put", meta_string_key(b"Diff:%d" % plan.schema_version), _json(diff)),
         Mutation("put", row_key(DDL_JOB_TABLE_ID, plan.job_id), _job_row(plan, _job(plan, _DONE, start_ts))),
@@ -107,19 +114,32 @@ def archive_job(plan: DdlPlan, start_ts: Ts) -> list[Mutation]:
 
 
 def _kind(plan: DdlPlan) -> int:
+    if plan.kind is not None:
+        return plan.kind
     return _CREATE_TABLE if plan.table else _CREATE_SCHEMA
+
+
+def _table_key(schema_id: int, table_id: int) -> bytes:
+    return meta_hash_key(b"DB:%d" % schema_id, b"Table:%d" % table_id)
+
+
+def _id_before(plan: DdlPlan) -> int:
+    """Return the id of the job's table as it was when the job began."""
+    if plan.old_table_id is not None:
+        return plan.old_table_id
+    return int(plan.table["id"]) if plan.table else 0
 
 
 def _job(plan: DdlPlan, state: int, ts: Ts) -> dict[str, Any]:
     """The job's JSON, fields as TiDB writes them; the resulting schema is known from state done on."""
     done = state != _QUEUEING
     db_info = _db_info(plan.schema_id, plan.schema_name)
-    raw_args = {"table_info": plan.table, "fk_check": True} if plan.table else {"db_info": db_info}
+    raw_args = _raw_args(plan)
     return {
         "id": plan.job_id,
         "type": _kind(plan),
         "schema_id": plan.schema_id,
-        "table_id": plan.table["id"] if plan.table else 0,
+        "table_id": _id_before(plan),
         "schema_name": plan.schema_name,
         "table_name": plan.table["name"]["O"] if plan.table else "",
         "state": state,
@@ -158,10 +178,18 @@ def _job(plan: DdlPlan, state: int, ts: Ts) -> dict[str, Any]:
     }
 
 
+def _raw_args(plan: DdlPlan) -> dict[str, Any] | None:
+    if plan.table is None:
+        return {"db_info": _db_info(plan.schema_id, plan.schema_name)}
+    if plan.old_table_id is not None:
+        return {"fk_check": True, "new_table_id": plan.table["id"]}
+    return {"table_info": plan.table, "fk_check": True} if plan.kind is None else None
+
+
 def _job_row(plan: DdlPlan, job: Mapping[str, Any]) -> bytes:
     """The row, in format v1 as TiDB writes it: reorg, schema_ids, table_ids, job_meta, type, processing."""
     done = job["state"] != _QUEUEING
-    table_id = plan.table["id"] if plan.table else 0
+    table_id = _id_before(plan)
     columns: list[tuple[int, int | bytes]] = [
         (2, 0), (3, b"%d" % plan.schema_id), (4, b"%d" % table_id), (5, _json(job)), (6, _kind(plan)), (7, int(done)),
     ]  # fmt: skip

@@ -1,0 +1,57 @@
+"""A consumer that materialises tables from their topics, and holds them against the source at many watermarks."""
+
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from consumers.client import ChangeStream
+from consumers.client.materialised import MaterialisedTable
+from edges.kafka.access import KafkaAccess
+from schemas.ids import Ts
+from tests.support.written_source import WrittenSource
+
+LOOK_S = 4.0
+"""Between two looks, each of which takes a second of this process."""
+
+
+@dataclass(kw_only=True)
+class TopicReader:
+    """``run`` it in a thread of its own, until it is told a ``last_ts`` and has read up to there."""
+
+    kafka: KafkaAccess
+    pattern: str
+    """Of the topics."""
+    source: WrittenSource
+    whole_ts: Ts
+    """From here on the topics hold the tables whole."""
+    tables: Mapping[str, MaterialisedTable]
+    only_in_the_end: frozenset[str]
+    """Tables that are held against the source at the last watermark alone."""
+    looked: Counter[Ts] = field(default_factory=Counter)
+    """How many tables were the same, by watermark."""
+    different: list[tuple[str, Ts]] = field(default_factory=list)
+    watermark_ts: Ts = Ts(0)
+    last_ts: Ts | None = None
+
+    def run(self) -> None:
+        settings, look_at = dict(self.kafka.config()), 0.0
+        with ChangeStream(settings["bootstrap.servers"], [self.pattern], group="states", kafka=settings) as stream:
+            while self.last_ts is None or self.watermark_ts < self.last_ts:
+                batch = stream.poll(1.0)
+                if batch is None:
+                    continue
+                for table in self.tables.values():
+                    table.apply(batch)
+                self.watermark_ts = batch.watermark_ts
+                if self.watermark_ts >= self.whole_ts and time.monotonic() > look_at:
+                    self._look([name for name in self.tables if name not in self.only_in_the_end])
+                    look_at = time.monotonic() + LOOK_S
+        self._look(list(self.tables))
+
+    def _look(self, names: list[str]) -> None:
+        for name in names:
+            if self.tables[name].proof() == self.source.proof(name, self.watermark_ts):
+                self.looked[self.watermark_ts] += 1
+            else:
+                self.different.append((name, self.watermark_ts))

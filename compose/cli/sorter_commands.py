@@ -19,7 +19,7 @@ from compose.cli.options import (
     registry_option,
     zookeeper_option,
 )
-from compose.quick_imports import quick_imports
+from compose.quick_imports import POOL_OF_MANY_THREADS, quick_imports
 
 if TYPE_CHECKING:
     from edges.kafka.access import KafkaAccess
@@ -149,7 +149,7 @@ def sorters(
     Each capture runs one by itself, unless it is started with --sorter-master none. One that is started by hand
     outlives captures, and may stand on a machine of its own.
     """
-    with quick_imports():
+    with quick_imports(arrow_pool=POOL_OF_MANY_THREADS):
         from compose.stack.spark_files import name_spark_files
         from sorters.service.service import ServiceOptions, run_service
 

@@ -32,6 +32,7 @@ from sorters.core.cut.runner import is_cluster, runner_of, tasks_at_once
 from sorters.core.service.status_pace import StatusPace
 from sorters.run.cut_job import RunBy
 from sorters.run.feed_run import END_S
+from sorters.service.arenas import share_arenas
 from sorters.service.feed_shares import FeedShares
 from sorters.service.group_state import GroupState
 from sorters.service.hosted_feed import FeedHome, HostedFeed
@@ -308,6 +309,7 @@ class _Life:
 
 def run_service(options: ServiceOptions) -> int:
     """Run a sorter service until SIGTERM or SIGINT; return the exit status."""
+    share_arenas(os.cpu_count() or 1)
     service = SorterService(options)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: service.stop())

@@ -60,3 +60,27 @@ print(pa.array(pd.Series([1.0, None])).null_count)
 
 def test_a_service_is_on_its_way_before_the_capture_has_imported_all() -> None:
     assert _run("import sys, compose.capture.process; print('compose.capture.life' in sys.modules)") == "False"
+
+
+@pytest.mark.parametrize(("given", "pool"), [("", "jemalloc"), ("system", "system")])
+def test_a_service_takes_arrows_memory_from_the_pool_for_many_threads_and_its_children_do_not(
+    given: str, pool: str
+) -> None:
+    code = f"""
+import os
+os.environ.pop("ARROW_DEFAULT_MEMORY_POOL", None)
+if {given!r}:
+    os.environ["ARROW_DEFAULT_MEMORY_POOL"] = {given!r}
+from compose.quick_imports import POOL_OF_MANY_THREADS, quick_imports
+with quick_imports(arrow_pool=POOL_OF_MANY_THREADS):
+    import sorters.service.service
+import pyarrow as pa
+print(pa.default_memory_pool().backend_name, os.environ.get("ARROW_DEFAULT_MEMORY_POOL", ""))
+"""
+    assert _run(code) == f"{pool} {given}".strip()
+
+
+def test_threads_of_a_service_share_heaps() -> None:
+    assert _run("from sorters.service.arenas import share_arenas; print(share_arenas(4))") == str(
+        sys.platform.startswith("linux")
+    )

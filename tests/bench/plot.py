@@ -35,6 +35,11 @@ def _image_scan(axes: Any, figures: Figures) -> None:
     axes.bar([figure["to"] for figure in figures], [figure["rows_per_cpu_s"] / 1000 for figure in figures])
 
 
+def _snapshot(axes: Any, figures: Figures) -> None:
+    measured = [figure for figure in figures if figure["rows_per_cpu_s"] is not None]
+    _bars(axes, [f"{f['rows']:,} rows" for f in measured], [f["rows_per_cpu_s"] / 1000 for f in measured])
+
+
 def _mount_encode(axes: Any, figures: Figures) -> None:
     encode = [figure for figure in figures if "shape" in figure]
     places = range(len(encode))
@@ -204,6 +209,7 @@ PANELS: dict[str, tuple[str, Callable[[Any, Figures], None]]] = {
     "proofs": ("flow proofs ÷ a row's CPU, by rows of a cut", _proofs),
     "puller": ("puller, thousand rows/s", _puller),
     "image_scan": ("image scan, thousand rows per CPU second", _image_scan),
+    "snapshot": ("table image by the whole bus, thousand rows per CPU second", _snapshot),
     "big_transaction": ("one large transaction, MiB", _big_transaction),
     "idle_regions": ("idle regions: cores of the client", _idle_regions),
     "failover": ("owner killed: seconds until R moves", _failover),

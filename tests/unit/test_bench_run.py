@@ -30,6 +30,7 @@ FIGURES: list[dict[str, Any]] = [
     },
     {"bench": "big_transaction_batch", "rows": 9, "seconds": 1.0, "peak_rss_mb": 9},
     {"bench": "image_scan", "to": "kafka", "rows_per_cpu_s": 500_000},
+    {"bench": "snapshot", "rows": 300_000, "rows_per_cpu_s": 100_000},
     {"bench": "failover", "session_timeout_s": 6.0, "beyond_session_s": 2.0, "resign_s": 1.0},
     {"bench": "move_pause", "seconds": 0.3, "worst_s": 0.5, "usual_s": 0.3},
     {"bench": "many_tables", "tables": 100, "assign_s": 9.0, "idle_cores": 0.1},

@@ -44,9 +44,9 @@ def status(checkpoint_ts: Ts, state: ChangefeedState = "normal") -> ChangefeedSt
 def samples(feeds: Sequence[StoredFeed], name: str, label: str) -> dict[str, float]:
     """Return the values of a metric by one of its labels."""
     families: list[Metric] = list(rule_metrics(RULE, feeds, NOW_S))
-    found = [sample for family in families for sample in family.samples if sample.name == name]
-    assert len({sample.labels[label] for sample in found}) == len(found)
-    return {sample.labels[label]: sample.value for sample in found}
+    mine = [sample for family in families for sample in family.samples if sample.name == name]
+    assert len({sample.labels[label] for sample in mine}) == len(mine)
+    return {sample.labels[label]: sample.value for sample in mine}
 
 
 def test_stages_of_a_database_are_apart_from_raw_log_to_sink() -> None:

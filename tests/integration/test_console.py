@@ -57,6 +57,7 @@ def test_each_page_is_shown_and_axe_finds_nothing(
     for target, heading in PAGES.items():
         shown.go(target, heading)
         expect(shown.page.locator("main section").first).to_be_visible()
+        expect(shown.page.locator("nav a[aria-current]")).to_be_in_viewport(ratio=0.9)
         if target == "checks":
             expect(shown.page.get_by_text("raw log", exact=True).first).to_be_visible()
         if target == "create":
@@ -81,10 +82,11 @@ def test_log_page_shows_what_the_capture_has_logged_and_its_changefeeds_lines_al
     of_log = shown.page.get_by_role("region", name="Log", exact=True)
     expect(of_log).to_contain_text("planted for all capture=c")
     expect(of_log).to_contain_text("planted for one")
+    shown.check("log")
     shown.page.get_by_label("Of changefeed").select_option("all")
     expect(of_log).not_to_contain_text("planted for all")
     expect(of_log).to_contain_text("planted for one changefeed=all, namespace=default")
-    shown.check("log")
+    shown.check("log of one")
 
 
 def test_page_of_a_changefeed_shows_its_newest_proofs(opened: Callable[..., Shown], bus: Bus) -> None:
@@ -101,7 +103,7 @@ def test_page_of_a_changefeed_shows_its_newest_proofs(opened: Callable[..., Show
     link = of_proofs.get_by_role("link").get_attribute("href")
     assert link is not None
     assert bus.ask("GET", link)[1]["proofs"][0]["changefeed"] == "all"
-    shown.check("proofs")
+    shown.check("proofs", of_proofs)
 
 
 def test_first_messages_of_a_draft_are_those_that_a_changefeed_of_its_settings_has_written(bus: Bus) -> None:

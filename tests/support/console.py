@@ -39,7 +39,7 @@ REACH_S = 240.0
 CAUGHT_UP_S = 5.0
 PICTURES = Path(__file__).parents[2] / "docs" / "console" if os.environ.get("TIDEBUS_SCREENSHOTS") else None
 WIDTHS = (1440, 800, 390)
-SHOWN_IN_DOCS = {"overview", "changefeed", "draft", "captures", "upstream", "overview-dark"}
+SHOWN_IN_DOCS = {"overview", "changefeed", "draft", "captures", "upstream", "log", "proofs", "overview-dark"}
 AXE = (files("axe_playwright_python") / "axe.min.js").read_text()
 """axe-core (Deque Systems, MPL-2.0), as its package brings it; it is run in the page and not shipped."""
 RULES = "axe.run({runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'best-practice']})"
@@ -177,8 +177,8 @@ class Shown:
         expect(self.page.get_by_role("heading", level=1)).to_have_text(heading)
         expect(self.page.locator("#link")).to_have_text("Live")
 
-    def check(self, name: str) -> None:
-        """See that axe finds nothing, and take pictures if they are wanted."""
+    def check(self, name: str, card: Locator | None = None) -> None:
+        """See that axe finds nothing, and take pictures if they are wanted: of the page, or of one card alone."""
         self.page.evaluate(AXE)
         for violation in self.page.evaluate(f"{RULES}.then((said) => said.violations)"):
             nodes = [node["html"][:200] for node in violation["nodes"][:3]]
@@ -186,9 +186,9 @@ class Shown:
         assert self.page.evaluate("document.documentElement.scrollWidth <= innerWidth"), f"{name} is too wide"
         if PICTURES is not None and name in SHOWN_IN_DOCS:
             before = self.page.viewport_size
-            for width in WIDTHS:
+            for width in WIDTHS if card is None else WIDTHS[:1]:
                 self.page.set_viewport_size({"width": width, "height": 1100})
-                self.page.screenshot(path=PICTURES / f"{name}-{width}.png")
+                (self.page if card is None else card).screenshot(path=PICTURES / f"{name}-{width}.png")
             if before is not None:
                 self.page.set_viewport_size(before)
 

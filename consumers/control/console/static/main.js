@@ -28,12 +28,18 @@ function go() {
     if (link.getAttribute("href") === `#/${name}`) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
+  showCurrent();
   document.title = `${page.title(params)} – TideBus`;
   main.replaceChildren();
   draw(true);
   document.querySelector("h1").focus({ preventScroll: true });
   scrollTo(0, 0);
   look();
+}
+
+// A phone shows three of the pages' names; that of this page is to be among them.
+function showCurrent() {
+  document.querySelector("nav a[aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
 }
 
 function decoded(text) {
@@ -93,6 +99,7 @@ main.addEventListener("submit", (event) => {
   page.submit?.(event);
 });
 addEventListener("hashchange", go);
+addEventListener("resize", showCurrent);
 
 go();
 listen(() => {

@@ -22,7 +22,7 @@ function shown(item) {
       ["Tables", count(item.tables)], ["Spans", count(item.spans)], ["Regions scanned", `${count(item.regions_initialized)} of ${count(item.regions)}`],
       ["Scans running", count(item.scans_running)], ["Scans waiting", count(item.scans_waiting)],
       ["Open transactions", `${bytes(item.held_bytes)}, ${bytes(item.spilled_bytes)} on disk`, "small"],
-      ["Cluster id", item.upstream_id || "not asked", "small"],
+      ["Cluster id", el("span", { class: "ts" }, item.upstream_id || "not asked"), "small"],
       ["Resolved ts", [el("span", { class: "ts" }, item.resolved_ts ?? "–"), el("br"), timeOf(item.resolved_ts)], "small"],
     ]), item.error && el("p", { class: "problem" }, `${item.error.code ?? ""} ${item.error.message ?? ""}`)),
     card("What stands still", item.stalls?.length ? el("ul", { class: "plain" }, item.stalls.map((stall) => el("li", null, stall))) : el("p", null, "No span stands still."),

@@ -319,7 +319,9 @@ class Record:
 
 @given(st.integers(0, 20), st.lists(st.booleans(), max_size=10), st.integers(0, 40))
 def test_prefetch_gives_all_records_from_an_offset_on_or_none(start: int, there: list[bool], offset: int) -> None:
-    """Offsets may be left out, as of records that a broker keeps for itself."""
+    """Offsets may be left out, as of records that a broker keeps for itself. The record right before comes too, where
+    it was read: its fence tells who wrote last.
+    """
     ahead = Prefetch[Record](start)
     read = [Record(start + number) for number, is_there in enumerate(there) if is_there]
     for record in read:
@@ -328,5 +330,10 @@ def test_prefetch_gives_all_records_from_an_offset_on_or_none(start: int, there:
     if taken is None:
         assert offset < start or offset > (read[-1].offset + 1 if read else start)
     else:
-        assert taken == [record for record in read if record.offset >= offset]
+        assert [record for record in taken if record.offset >= offset] == [
+            record for record in read if record.offset >= offset
+        ]
+        assert [record for record in taken if record.offset < offset] == [
+            record for record in read if record.offset + 1 == offset
+        ]
         assert offset >= start

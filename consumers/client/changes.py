@@ -65,7 +65,11 @@ class Transaction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeBatch:
-    """Everything up to ``watermark_ts`` that earlier batches did not have, in commit order, each change once."""
+    """Everything up to ``watermark_ts`` that earlier batches did not have, in commit order, each change once.
+
+    ``watermark_ts`` is at or above that of the batch before, but for topics found later that hold more than the
+    stream's ``pending_bytes_max``: until they have caught up, what was applied is of no one ts.
+    """
 
     watermark_ts: Ts
     changes: tuple[Change, ...]

@@ -16,8 +16,8 @@ class NoPositionError(BusError):
 
 
 class ProofLostError(BusError):
-    """What was materialised is not what the table shows any more: a DDL has changed rows that no message came for, or a
-    message has less than a whole row."""
+    """What was materialised is not what the table shows: a DDL has changed rows that no message came for, a message has
+    less than a whole row, or rows of a partition that was found later are still coming."""
 
     code, action = "client.proof_lost", Action.STOP_CHANGEFEED
 

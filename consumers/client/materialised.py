@@ -40,6 +40,8 @@ class MaterialisedTable:
         self._given = dict(types or {})
         self._types: dict[str, str] = {}
         self._lost = ""
+        self._is_behind = False
+        """Rows below the watermark are coming: of a partition that the stream found later, and could not hold."""
 
     def read(self, stream: ChangeStream, upto_ts: Ts) -> Self:
         """Apply a stream's batches until its watermark is at or above ``upto_ts``; commit nothing.
@@ -55,19 +57,23 @@ class MaterialisedTable:
 
     def apply(self, batch: ChangeBatch) -> None:
         """Take a batch in; what it says of other tables is passed over."""
-        for change in batch.changes:
-            if (change.schema, change.table) == (self.schema, self.table):
-                if isinstance(change, Ddl):
-                    self._ddl(change)
-                else:
-                    self._row(change)
-        self.watermark_ts = batch.watermark_ts
+        mine = [change for change in batch.changes if (change.schema, change.table) == (self.schema, self.table)]
+        for change in mine:
+            if isinstance(change, Ddl):
+                self._ddl(change)
+            else:
+                self._row(change)
+        if batch.watermark_ts >= self.watermark_ts:
+            self.watermark_ts, self._is_behind = batch.watermark_ts, False
+        elif mine:
+            self._is_behind = True
 
     def proof(self) -> TableProof:
         """Return the proof of the rows; :meth:`tidb_sql` is the statement that gives the same.
 
         Raises:
-            ProofLostError: rows may be other than what is here, by a DDL since they came.
+            ProofLostError: rows may be other than what is here, by a DDL since they came; or rows below the watermark
+                are still coming, and the next batches bring them.
             CorruptDataError: a value has no text, or its type is not told in full (see ``types``).
             ConfigError: the message does not tell a column's type, or an unknown one.
         """
@@ -76,6 +82,12 @@ class MaterialisedTable:
                 "a DDL may have changed rows that no message came for; materialise the table anew",
                 table=f"{self.schema}.{self.table}",
                 reason=self._lost,
+            )
+        if self._is_behind:
+            raise ProofLostError(
+                "rows below the watermark are still coming, of a partition that was found later; apply more batches",
+                table=f"{self.schema}.{self.table}",
+                watermark_ts=self.watermark_ts,
             )
         names, kinds = self._columns(), {column.name: column.kind for column in self._proof_columns()}
         proof = TableProof()

@@ -42,6 +42,10 @@ class ChangeStream:
 
     Members of one ``group`` share the partitions; order and whole transactions hold over the partitions of one member.
     With canal-json DDL stands in partition 0 of its topic only, so only that partition's reader sees it.
+
+    When the group finds a topic, or a member comes or goes, a partition that this member keeps is read on where it
+    stood, committed or not; one that it is given begins at what was committed, and is held until it has reached the
+    watermark that was handed out last.
     """
 
     def __init__(
@@ -64,7 +68,8 @@ class ChangeStream:
             protocol: the changefeed's: ``canal-json`` with ``enable-tidb-extension``, or ``avro`` with
                 ``enable-tidb-extension`` and ``avro-enable-watermark``: without watermarks no batch is ever whole.
             schema_registry: URL, for Avro.
-            pending_bytes_max: of records that wait for a watermark; beyond it only the slowest partitions are read.
+            pending_bytes_max: of records that wait for a watermark; beyond it only the slowest partitions are read, and
+                partitions that came later are handed out below the last watermark.
             kafka: more settings of librdkafka, of TLS say.
 
         Raises:
@@ -198,22 +203,22 @@ class ChangeStream:
         self._paused = ahead
 
     def _assigned(self, consumer: Any, partitions: list[Any]) -> None:
-        """Begin where the group has come to, by the offsets and what stands beside them."""
+        """Go on where this member stood, else where the group has come to, by offsets and what stands beside them."""
         committed = consumer.committed(partitions, timeout=REQUEST_S)
         positions = {
             PartitionKey(partition.topic, partition.partition): _read_position(partition) for partition in committed
         }
-        self._reader.assign(positions)
+        offsets = self._reader.assign(positions)
         consumer.assign(
-            [
-                TopicPartition(*_of(key), position.offset if position.offset >= 0 else OFFSET_BEGINNING)
-                for key, position in positions.items()
-            ]
+            [TopicPartition(*_of(key), offset if offset >= 0 else OFFSET_BEGINNING) for key, offset in offsets.items()]
         )
 
     def _revoked(self, consumer: Any, partitions: list[Any]) -> None:
         gone = [PartitionKey(partition.topic, partition.partition) for partition in partitions]
         self._reader.revoke(gone)
+        if paused := self._paused & set(gone):
+            # librdkafka keeps a partition paused that comes back.
+            consumer.resume([TopicPartition(*_of(key)) for key in paused])
         self._paused -= set(gone)
         consumer.unassign()
 

@@ -41,6 +41,7 @@ class TopicReader:
                 batch = stream.poll(1.0)
                 if batch is None:
                     continue
+                assert batch.watermark_ts >= self.watermark_ts, "new topics are held until they have caught up"
                 for table in self.tables.values():
                     table.apply(batch)
                 self.watermark_ts = batch.watermark_ts

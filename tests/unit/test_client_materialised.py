@@ -122,3 +122,15 @@ def test_materialised_table_of_unknown_types_refuses_a_proof() -> None:
     table.apply(batch(5, change))
     with pytest.raises(ConfigError):
         table.proof()
+
+
+def test_materialised_table_while_rows_below_its_watermark_come_has_no_proof_and_keeps_its_watermark() -> None:
+    table = filled()
+    table.apply(batch(3))
+    assert table.watermark_ts == 5
+    assert table.proof().rows == 2, "what came is of other tables"
+    table.apply(batch(4, row("insert", {"id": 3, "s": "x", "f": 1.5})))
+    with pytest.raises(ProofLostError, match="still coming"):
+        table.proof()
+    table.apply(batch(5))
+    assert table.proof().rows == 3

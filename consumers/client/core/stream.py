@@ -1,4 +1,13 @@
-"""All partitions of one reader together: what may go out is what every one of them has a watermark for."""
+"""All partitions of one reader together: what may go out is what every one of them has a watermark for.
+
+    assign --> read --revoke--> set aside --assign, it is given back--> read on where it stood
+                                    |-------assign, but another has gone further--> read from what was committed
+                                    |-------assign without it--> forgotten
+
+**A watermark that went out is never gone back behind.** A partition that comes later (of a topic that was found late,
+or from another member) begins below it, and is held until it has reached it: in between, what was applied is of no ts.
+Only beyond ``pending_bytes_max`` it goes out by its own watermark, so that memory stays bounded.
+"""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -25,9 +34,9 @@ class ReadPosition:
 class Released:
     """Everything between two watermarks of this reader.
 
-    ``records`` are rows and DDL in the order of their positions, each once. Whoever has applied them goes on at
-    ``positions``. ``watermark_ts`` is the least of all partitions'; a partition that the reader has found later, or was
-    given from another, may bring records below an earlier one.
+    ``records`` are rows and DDL in the order of their positions, each once; those of a partition that came later may be
+    below an earlier watermark. Whoever has applied them goes on at ``positions``. ``watermark_ts`` is the least of all
+    partitions', and below an earlier one only while a partition that came later has too much to be held.
     """
 
     watermark_ts: Ts
@@ -42,16 +51,33 @@ class StreamReader:
     pending_bytes_max: int
     """Of all partitions; beyond it those that are ahead of the slowest should not be read (:meth:`ahead`)."""
     partitions: dict[PartitionKey, PartitionReader] = field(default_factory=dict)
+    released_ts: Ts = Ts(0)
+    """The highest watermark that went out, of this reader or of those before it whose partitions it was given."""
+    _set_aside: dict[PartitionKey, PartitionReader] = field(default_factory=dict)
+    """Revoked since the last :meth:`assign`."""
 
-    def assign(self, positions: Mapping[PartitionKey, ReadPosition]) -> None:
-        """Begin to read partitions, each from its position; forget what was pending of one that was here."""
+    def assign(self, positions: Mapping[PartitionKey, ReadPosition]) -> Mapping[PartitionKey, int]:
+        """Read partitions from now on; ``positions`` are what the group has committed of them.
+
+        Returns:
+            The offset from which each must be read; below 0: from the first record there is.
+        """
         for key, position in positions.items():
-            self.partitions[key] = PartitionReader(position.applied_ts, position.offset)
+            reader = self._set_aside.get(key)
+            if reader is None or reader.next_offset < 0 or reader.applied_ts < position.applied_ts:
+                reader = PartitionReader(position.applied_ts, position.offset)
+            self.partitions[key] = reader
+            self.released_ts = max(self.released_ts, position.applied_ts)
+        self._set_aside = {}
+        return {key: self.partitions[key].next_offset for key in positions}
 
     def revoke(self, keys: Iterable[PartitionKey]) -> None:
-        """Read partitions no more: their pending records are another reader's now."""
+        """Read partitions no more, unless the next :meth:`assign` gives them back: a group that takes in a topic or a
+        member takes all partitions from everybody first.
+        """
         for key in keys:
-            self.partitions.pop(key, None)
+            if (reader := self.partitions.pop(key, None)) is not None:
+                self._set_aside[key] = reader
 
     def take(self, record: StreamRecord) -> None:
         """Take a record; one of a partition that was revoked meanwhile is dropped.
@@ -70,10 +96,13 @@ class StreamReader:
         return min((reader.watermark_ts for reader in self.partitions.values()), default=Ts(0))
 
     def release(self) -> Released | None:
-        """Return what has become whole, or None when no watermark has moved since and nothing came late."""
+        """Return what has become whole, or None: no watermark has moved, or a partition that came later is behind."""
         ts = self.watermark_ts
         if not any(reader.applied_ts < ts for reader in self.partitions.values()):
             return None
+        if ts < self.released_ts and not self._is_too_much_pending():
+            return None
+        self.released_ts = max(self.released_ts, ts)
         released = [reader.release(ts) for reader in self.partitions.values()]
         records = merge(*released, key=attrgetter("position"))
         positions = {
@@ -83,10 +112,13 @@ class StreamReader:
 
     def ahead(self) -> frozenset[PartitionKey]:
         """Return the partitions to stop reading for now: too much is pending, and they are not what holds it."""
-        if sum(reader.pending_bytes for reader in self.partitions.values()) <= self.pending_bytes_max:
+        if not self._is_too_much_pending():
             return frozenset()
         slowest = self.watermark_ts
         return frozenset(key for key, reader in self.partitions.items() if reader.watermark_ts > slowest)
+
+    def _is_too_much_pending(self) -> bool:
+        return sum(reader.pending_bytes for reader in self.partitions.values()) > self.pending_bytes_max
 
 
 def _without_ddl_copies(records: Iterable[StreamRecord]) -> Iterable[StreamRecord]:

@@ -26,6 +26,7 @@ OURS = "/api/tidebus"
 DAY_MS = 24 * 3600 * 1000
 _HIDDEN_STATES = ("finished", "removed")
 _UPDATABLE = ("stopped", "failed")
+_IDENTITY = ("upstream_id", "namespace", "id", "keyspace")
 
 
 @click.group()
@@ -154,7 +155,8 @@ def update(api: "ApiCalls", changefeed_id: str, namespace: str, no_confirm: bool
 def list_command(api: "ApiCalls", namespace: str, everything: bool) -> None:
     """Show the changefeeds of a namespace."""
     items = api.get("/changefeeds", state="all", namespace=namespace)["items"]
-    shown = [{"id": item["id"], "namespace": item["namespace"], "summary": _summary(item)} for item in items]
+    named = ("id", "namespace", "keyspace")
+    shown = [{**{name: item[name] for name in named}, "summary": _summary(item)} for item in items]
     echo_json([item for item in shown if everything or item["summary"]["state"] not in _HIDDEN_STATES])
 
 
@@ -164,14 +166,13 @@ def list_command(api: "ApiCalls", namespace: str, everything: bool) -> None:
 def query(api: "ApiCalls", changefeed_id: str, namespace: str, is_simple: bool) -> None:
     """Show one changefeed: settings, state, checkpoint, last error, who pulls its tables, who sorts it, its images."""
     info = api.get(f"/changefeeds/{changefeed_id}", namespace=namespace)
+    info["checkpoint_tso"] = info["checkpoint_ts"]
     if is_simple:
-        echo_json(_summary({**info, "checkpoint_tso": info["checkpoint_ts"]}))
+        echo_json({name: info[name] for name in (*_IDENTITY, "state", "checkpoint_tso", "checkpoint_time", "error")})
         return
-    names = ("upstream_id", "namespace", "id", "sink_uri", "config", "create_time", "start_ts", "resolved_ts")
+    names = (*_IDENTITY, "sink_uri", "config", "create_time", "start_ts", "resolved_ts", "target_ts", "checkpoint_tso")
     more = ("checkpoint_time", "state", "error", "creator_version", "time_zone", "task_status")
-    shown = {name: info[name] for name in names}
-    shown |= {"target_ts": info["target_ts"], "checkpoint_tso": info["checkpoint_ts"]}
-    shown |= {name: info[name] for name in more}
+    shown = {name: info[name] for name in (*names, *more)}
     for name in ("sorter", "images"):
         shown[name] = api.get(f"{OURS}/changefeeds/{changefeed_id}/{name}", namespace=namespace) or None
     echo_json(shown)
@@ -188,7 +189,7 @@ def statistics(api: "ApiCalls", changefeed_id: str, namespace: str, interval: fl
         checkpoint_ms, resolved_ms = status["checkpoint_ts"] >> 18, status["resolved_ts"] >> 18
         now_ms = api.call("POST", "/tso", {})["timestamp"]
         gaps = {"sink_gap": resolved_ms - checkpoint_ms, "replication_gap": max(0, now_ms - checkpoint_ms)}
-        click.echo(json.dumps({name: f"{gap}ms" for name, gap in gaps.items()}))
+        echo_json({name: f"{gap}ms" for name, gap in gaps.items()})
         if number == count:
             return
         time.sleep(interval)
@@ -264,8 +265,16 @@ def move_table(
 @changefeed.command()
 @_which
 def remove(api: "ApiCalls", changefeed_id: str, namespace: str) -> None:
-    """Forget a changefeed; its topics stay."""
-    info = api.get(f"/changefeeds/{changefeed_id}/meta_info", namespace=namespace)
+    """Forget a changefeed; its topics stay. One that is not there is no error, as in `cdc cli`."""
+    from compose.operator.api_calls import ApiRefusedError
+
+    try:
+        info = api.get(f"/changefeeds/{changefeed_id}/meta_info", namespace=namespace)
+    except ApiRefusedError as error:
+        if error.cdc_code != "CDC:ErrChangeFeedNotExists":
+            raise
+        click.echo(f"Changefeed not found.\nID: {changefeed_id}")
+        return
     api.call("DELETE", f"/changefeeds/{changefeed_id}", namespace=namespace)
     said = f"ID: {changefeed_id}\nCheckpointTs: {info['checkpoint_ts']}\nSinkURI: {info['sink_uri']}"
     click.echo(f"Changefeed remove successfully.\n{said}")

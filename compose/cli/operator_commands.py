@@ -101,7 +101,11 @@ def list_processors(api: "ApiCalls") -> None:
 @server_options
 def query_processor(api: "ApiCalls", changefeed_id: str, capture_id: str, namespace: str) -> None:
     """Show a changefeed's tables that a capture pulls, and the partitions of its topic that it applies."""
-    echo_json(api.get(f"/processors/{changefeed_id}/{capture_id}", namespace=namespace))
+    pulled = api.get(f"/processors/{changefeed_id}/{capture_id}", namespace=namespace)
+    tables = {str(table): {"start-ts": 0} for table in pulled["table_ids"]}
+    # The outer two are what `cdc cli` still prints, though no TiCDC fills more of them in.
+    status = {"tables": tables, "operation": None, "admin-job-type": 0}
+    echo_json({"status": status, "position": None, **pulled})
 
 
 @click.group()
@@ -118,7 +122,7 @@ def query_tso(api: "ApiCalls") -> None:
 
 @click.group()
 def unsafe() -> None:
-    """Repairs that can lose data where they are not needed; each asks first."""
+    """Repairs that can lose data where they are not needed; those that can ask first."""
 
 
 @unsafe.command("show-metadata")
@@ -132,11 +136,11 @@ def show_metadata(api: "ApiCalls") -> None:
 @unsafe.command("resolve-lock")
 @click.option("--region", type=int, required=True, help="The region's id.")
 @click.option("--ts", type=int, default=0, help="Of transactions up to this TSO; 0: now.")
-@click.option("--no-confirm", is_flag=True, help="Do not ask.")
+@click.option("--no-confirm", is_flag=True, hidden=True)
 @server_options
 def resolve_lock(api: "ApiCalls", region: int, ts: int, no_confirm: bool) -> None:
-    """Commit or roll back what crashed transactions have left locked in a region, as their primaries say."""
-    ask(f"Really resolve the locks of region {region}?", no_confirm)
+    """Commit or roll back what crashed transactions have left locked in a region, as their primaries say; asks nothing,
+    as transactions that live are left alone."""
     echo_json(api.call("POST", "/unsafe/resolve_lock", {"region_id": region, "ts": ts}))
 
 

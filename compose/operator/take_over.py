@@ -136,7 +136,7 @@ def way_back(taken: TakenOver, ticdc_url: str) -> tuple[str, ...]:
     which = f"-c {name}" + ("" if namespace == NAMESPACE_DEFAULT else f" -n {namespace}")
     return (
         f"tidebus changefeed pause {which}",
-        f"tidebus changefeed query -s {which}    # its tso is TSO below",
+        f"tidebus changefeed query -s {which}    # its checkpoint_tso is TSO below",
         f"cdc cli changefeed resume --server {ticdc_url} {which} --overwrite-checkpoint-ts TSO",
         f"tidebus changefeed remove {which}",
     )

@@ -83,7 +83,7 @@ def test_changefeed_verbs_from_create_to_remove(cli: Callable[..., Any], stack: 
     shown = cli("query", "-c", "orders")
     assert shown["config"]["filter"] == {"rules": ["sbtest.*"]}
     assert set(shown) == {
-        *("upstream_id", "namespace", "id", "sink_uri", "config", "create_time", "start_ts", "resolved_ts"),
+        *("upstream_id", "namespace", "id", "keyspace", "sink_uri", "config", "create_time", "start_ts", "resolved_ts"),
         *("target_ts", "checkpoint_tso", "checkpoint_time", "state", "error", "creator_version", "time_zone"),
         *("task_status", "sorter", "images"),
     }
@@ -96,7 +96,7 @@ def test_changefeed_verbs_from_create_to_remove(cli: Callable[..., Any], stack: 
     cli("resume", "-c", "orders", "--overwrite-checkpoint-ts", "now", "--no-confirm")
     shown = cli("query", "-c", "orders")
     assert shown["state"] == "normal"
-    assert START_TS + 100 < shown["checkpoint_tso"] == cli("query", "-c", "orders", "-s")["tso"]
+    assert START_TS + 100 < shown["checkpoint_tso"] == cli("query", "-c", "orders", "-s")["checkpoint_tso"]
     cli("pause", "-c", "orders")
     cli("resume", "-c", "orders", "--overwrite-checkpoint-ts", str(START_TS + 50), "--no-confirm")
     assert cli("list")[0]["summary"]["tso"] == START_TS + 50

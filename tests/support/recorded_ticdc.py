@@ -18,6 +18,15 @@ LIST = "/api/v2/changefeeds"
 
 def exchanges(name: str) -> Iterator[dict[str, Any]]:
     """Return every exchange of a recording, in order; ``classic`` or ``new``."""
+    yield from _lines(name)
+
+
+def cli_calls(name: str) -> Iterator[dict[str, Any]]:
+    """Return every call of the official CLI in a recording, in order: args (without ``--server``), exit, output."""
+    yield from _lines(f"{name}-cli")
+
+
+def _lines(name: str) -> Iterator[dict[str, Any]]:
     with (DATA / f"{name}.jsonl.zst").open("rb") as file:
         for line in io.TextIOWrapper(zstandard.ZstdDecompressor().stream_reader(file)):
             yield json.loads(line)

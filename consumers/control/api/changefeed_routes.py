@@ -118,10 +118,10 @@ def delete_feed(bus: Bus, namespace: Namespace, feed_id: FeedId) -> dict[str, An
     return {}
 
 
-@router.get("/changefeeds/{changefeed_id}/meta_info", tags=["changefeeds"], summary="Show what is stored of it")
-def meta_info(bus: Bus, namespace: Namespace, feed_id: FeedId) -> dict[str, Any]:
-    """Return it as ZooKeeper has it."""
-    return _whole(bus, bus.feed(feed_id, namespace))
+@router.get("/changefeeds/{changefeed_id}/meta_info", tags=["changefeeds"], summary="Show it, by an older name")
+def meta_info(request: Request, bus: Bus, namespace: Namespace, feed_id: FeedId) -> Any:
+    """Return one with its captures and tables."""
+    return _with_tasks(request, bus, namespace, feed_id)
 
 
 @router.get("/changefeeds/{changefeed_id}/status", tags=["changefeeds"], summary="State, checkpoint and last error")

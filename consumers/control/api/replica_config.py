@@ -48,6 +48,10 @@ NOT_SHOWN: Final = frozenset(
     }
 )
 """Settings that TiCDC does not show unless they are set."""
+OF_EVENT_FILTERS: Final = tuple(
+    f"ignore_{which}_value_expr" for which in ("insert", "update_new", "update_old", "delete")
+)
+"""What TiCDC shows of every event filter, empty where it is not set."""
 _FROM_API: Final = {new: old for old, new in RENAMED.items()}
 
 
@@ -58,7 +62,11 @@ def to_api(table: Mapping[str, Any]) -> dict[str, Any]:
 
 def shown_config(table: Mapping[str, Any]) -> dict[str, Any]:
     """Return a changefeed file's table as the API shows it with all defaults that TiCDC shows, without secrets."""
-    return laid_over(_defaults(ChangefeedFile()), to_api(table))
+    shown = laid_over(_defaults(ChangefeedFile()), to_api(table))
+    filters = shown["filter"].get("event_filters")
+    if isinstance(filters, list):
+        shown["filter"]["event_filters"] = [{**dict.fromkeys(OF_EVENT_FILTERS, ""), **one} for one in filters]
+    return shown
 
 
 def kept_secrets(config: dict[str, Any], stored: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, get_args, get_origin
 from schemas.config.parse.section import fields_by_key
 from schemas.config.settings import ChangefeedFile
 from tests.parity.rows import Mark, Row, Verdict
-from tests.support.repository import PACKAGES, ROOT, sources, text_of, tree_of
+from tests.support.repository import DEFINITIONS, PACKAGES, ROOT, sources, text_of, tree_of
 
 NOT_READERS: Final = frozenset({"rules.py", "notes.py", "not_yet.py", "adjusted.py", "changefeed.py"})
 """Of ``schemas/config``: they check and explain settings, and do nothing by them."""
@@ -83,15 +83,66 @@ def _asked_of_table(call: ast.Call) -> set[str]:
 
 
 def names_it(test: str, *names: str) -> bool:
-    """Tell whether a test's file is there and holds a name, or the word behind its ``:``."""
-    path, _, word = test.partition(":")
+    """Tell whether a test function, ``path::function``, holds one of the names; ``path::function:word``: that word.
+
+    What the function holds is its own text and that of its module's fixtures, constants and helpers that it uses.
+    """
+    path, _, rest = test.partition("::")
+    function, _, word = rest.partition(":")
     file: Path = ROOT / path
-    return bool(test) and file.is_file() and any(name in text_of(file) for name in ([word] if word else names))
+    if not (file.name.startswith("test_") and function.startswith("test_") and file.is_file()):
+        return False
+    held = "\n".join(_held_by(file, function)).replace("\\n", "\n")
+    return any(re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", held) for name in ([word] if word else names))
+
+
+@cache
+def _held_by(file: Path, function: str) -> tuple[str, ...]:
+    """Return the texts of a function and, in turn, of what its module defines and it names; none: there is no such."""
+    defined, held, left = _definitions(file), dict[str, str](), [function]
+    while left:
+        name = left.pop()
+        if name in defined and name not in held:
+            node = defined[name]
+            held[name] = _text(file, node)
+            left += _named_in(node)
+    return tuple(held.values())
+
+
+@cache
+def _definitions(file: Path) -> dict[str, ast.stmt]:
+    """Return what a module defines at its top, by name."""
+    definitions: dict[str, ast.stmt] = {}
+    for node in tree_of(file).body:
+        if isinstance(node, DEFINITIONS):
+            definitions[node.name] = node
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            definitions |= {
+                part.id: node for target in targets for part in ast.walk(target) if isinstance(part, ast.Name)
+            }
+    return definitions
+
+
+def _text(file: Path, node: ast.stmt) -> str:
+    decorators = node.decorator_list if isinstance(node, DEFINITIONS) else []
+    first = min([node.lineno, *(decorator.lineno for decorator in decorators)])
+    return "\n".join(text_of(file).splitlines()[first - 1 : node.end_lineno])
+
+
+def _named_in(node: ast.stmt) -> list[str]:
+    """Return the names that a definition loads, its parameters, which may be fixtures, and those of `usefixtures`."""
+    return [
+        part.id if isinstance(part, ast.Name) else part.arg if isinstance(part, ast.arg) else str(part.value)
+        for part in ast.walk(node)
+        if isinstance(part, ast.Name | ast.arg) or (isinstance(part, ast.Constant) and isinstance(part.value, str))
+    ]
 
 
 def shown(row: Row, *names: str) -> Verdict:
     """Return the verdict of a thing that works here: its test must name it."""
     if not names_it(row.test, *names):
         return Verdict(Mark.SILENT, f"no test names it (`{row.test}`)")
-    mark, path = Mark.DIFFERS if row.how else Mark.SAME, row.test.partition(":")[0]
-    return Verdict(mark, f"{row.how} (`{path}`)" if row.how else f"`{path}`")
+    path, _, rest = row.test.partition("::")
+    where = f"`{rest.partition(':')[0]}` in `{path}`"
+    return Verdict(Mark.DIFFERS if row.how else Mark.SAME, f"{row.how} ({where})" if row.how else where)

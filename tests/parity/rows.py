@@ -39,7 +39,7 @@ class Row:
     probe: str
     """What our code is driven with; what it means depends on the section."""
     test: str
-    """The test of its effect, where it has one here: a path in the repository."""
+    """The test of its effect, where it has one here: ``path::function``, with ``:word`` where that names it."""
     how: str
     """What differs or why it is not here, by hand."""
 

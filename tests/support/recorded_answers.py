@@ -88,11 +88,11 @@ def missing(recorded: Any, ours: Any, path: str = "", is_setting: bool = False) 
 
 
 def _pairs(recorded: list[Any], ours: list[Any]) -> Iterator[tuple[str, Any, Any]]:
-    """Yield each item of a recorded list with ours: of its name, or of its place; more places than ours: our last."""
-    for place, item in enumerate(recorded):
+    """Yield each item of a recorded list with ours: of its name, else of its number; where ours ends, our last."""
+    for number, item in enumerate(recorded):
         name = next((name for name in NAMES if isinstance(item, dict) and name in item), None)
         if name is None:
-            yield "[]", item, ours[min(place, len(ours) - 1)]
+            yield "[]", item, ours[min(number, len(ours) - 1)]
             continue
-        found = [one for one in ours if isinstance(one, dict) and one.get(name) == item[name]]
-        yield f"[{item[name]}]", item, found[0] if found else None
+        named = [known for known in ours if isinstance(known, dict) and known.get(name) == item[name]]
+        yield f"[{item[name]}]", item, named[0] if named else None

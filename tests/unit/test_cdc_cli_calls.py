@@ -140,10 +140,10 @@ def test_each_recorded_call_of_cdc_cli_ends_and_prints_the_same(name: str, capsy
     with closing(ApiServer("127.0.0.1:0")) as server, server.serving(bus):
         capture = Capture(server.address, capsys)
         for number, call in enumerate(recorded):
-            found = list(faults_of(call, *capture.call(call["args"])))
+            differences = list(faults_of(call, *capture.call(call["args"])))
             if reason_for(name, call["args"]):
-                found = [] if found else ["is no other answer any more"]
-            faults += [f"{number} {' '.join(call['args'])[:70]}: {fault}" for fault in found]
+                differences = [] if differences else ["is no other answer any more"]
+            faults += [f"{number} {' '.join(call['args'])[:70]}: {fault}" for fault in differences]
     assert not faults, "\n".join(faults)
 
 
@@ -162,5 +162,5 @@ def test_each_recorded_call_of_cdc_cli_ends_and_prints_the_same(name: str, capsy
 def test_comparison_of_calls_sees_each_kind_of_difference(
     recorded: tuple[int, str], ours: tuple[int, str], fault: str
 ) -> None:
-    (found,) = faults_of({"exit": recorded[0], "output": recorded[1]}, *ours, "said")
-    assert found.startswith(fault)
+    (differences,) = faults_of({"exit": recorded[0], "output": recorded[1]}, *ours, "said")
+    assert differences.startswith(fault)

@@ -34,11 +34,12 @@ def test_sink_uri_of_a_database_names_server_and_user(uri: str, host: str, port:
 
 def test_sink_uri_of_a_database_sets_ticdcs_parameters_over_the_file() -> None:
     uri = "mysql://root@h/?worker-count=3&max-txn-row=20&safe-mode=true&time-zone=Asia/Shanghai&batch-dml-enable=false"
+    uri += "&timeout=7s&read-timeout=8s"
     config = load_changefeed(uri, '[sink.mysql-config]\nworker-count = 9\nwrite-timeout = "30s"\nssl-ca = "/ca"')
     mysql = config.sink.mysql
     assert (mysql.worker_count, mysql.max_txn_row, config.sink.safe_mode) == (3, 20, True)
     assert (mysql.time_zone, mysql.enable_batch_dml) == ("Asia/Shanghai", False)
-    assert float(mysql.write_timeout_s) == 30
+    assert [float(s) for s in (mysql.write_timeout_s, mysql.timeout_s, mysql.read_timeout_s)] == [30, 7, 8]
     assert mysql.ssl_ca == "/ca"
 
 

@@ -4,6 +4,8 @@ from collections import Counter
 
 import pytest
 
+from tests.parity.api import judge_fields, recorded_configs
+from tests.parity.commands import FLAGS, RECORDED, calling_test, command_of
 from tests.parity.evidence import field_of, is_read, names_it
 from tests.parity.page import PAGE, SECTIONS, judged, page_text
 from tests.parity.rows import FAULTS, Mark, Row, Verdict, read_rows
@@ -51,10 +53,54 @@ def test_a_fault_is_seen(judge: object, row: Row, mark: Mark) -> None:
     assert verdict.mark is mark
 
 
-def test_evidence_needs_a_reader_and_a_test_that_names_it() -> None:
+def test_evidence_needs_a_reader() -> None:
     assert field_of("sink.dispatchers[].target-schema") == "target_schema" and field_of("sink.no-such") is None
     assert is_read("sink.cloud-storage-config.output-column-id") and is_read("synced-status.checkpoint-interval")
     assert is_read("filter.event-filters[].ignore-update-new-value-expr")
     assert not is_read("mounter.worker-num")
-    assert names_it("tests/unit/test_parity.py", "worker-num")
-    assert not names_it("tests/unit/test_parity.py:no" + "where", "worker-num") and not names_it("", "")
+
+
+OWN = "tests/unit/test_parity.py"
+
+
+@pytest.mark.parametrize(
+    ("test", "names", "is_evidence"),
+    [
+        (f"{OWN}::test_evidence_needs_a_reader", ["worker-num"], True),
+        (f"{OWN}::test_evidence_needs_a_reader", ["worker"], False),  # a part of a word is none
+        (f"{OWN}::test_page_is_what_the_rows_come_to", ["worker-num"], False),  # another function of the file
+        (f"{OWN}::test_every_row_of_the_comparison_is_there_once", ["features"], True),  # a constant that it uses
+        (f"{OWN}::test_a_fault_is_seen:judge_key", ["x"], True),
+        (f"{OWN}::test_a_fault_is_seen:judge_nothing", ["judge_key"], False),
+        (OWN, ["worker-num"], False),  # a file alone
+        (f"{OWN}::verdicts", ["judged"], False),  # no test
+        ("tests/parity/evidence.py::names_it", ["names"], False),
+        ("", [""], False),
+    ],
+)
+def test_evidence_is_a_test_function_that_names_the_thing(test: str, names: list[str], is_evidence: bool) -> None:
+    assert names_it(test, *names) is is_evidence
+
+
+@pytest.mark.parametrize(
+    ("probe", "test"),
+    [
+        ("cli changefeed query -s", RECORDED),
+        ("cli changefeed query --simple", RECORDED),  # by its other name
+        ("cli changefeed create -k", FLAGS),
+        ("cli changefeed list --ca", ""),
+        ("cli capture drain", ""),
+    ],
+)
+def test_verb_and_flag_are_those_of_a_call(probe: str, test: str) -> None:
+    *words, last = probe.split()
+    option = last if last.startswith("-") else ""
+    words += [] if option else [last]
+    command = command_of(words)
+    assert command is not None and calling_test(words[1:], command, option) == test
+
+
+def test_fields_of_the_api_are_all_known() -> None:
+    row = Row("", "", "fields", "", "how")
+    assert judge_fields(row, recorded_configs()).mark is Mark.DIFFERS
+    assert judge_fields(row, [{"memory_quota": 5}, {"memory_quotas": 5}]).mark is Mark.UNKNOWN

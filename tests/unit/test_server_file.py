@@ -26,20 +26,26 @@ def file(tmp_path: Path) -> Path:
 def test_server_file_gives_a_captures_parameters_and_names_the_rest(file: Path) -> None:
     file.write_text(
         'addr = "127.0.0.1:8301"\ngc-ttl = 3600\ncluster-id = "c"\ntz = "System"\nlog-file = ""\n'
+        'advertise-addr = "h:8301"\nlog-level = "warn"\ndata-dir = "/d"\n'
         "[log.file]\nmax-size = 7\nmax-days = 3\nmax-backups = 2\n"
-        '[security]\nca-path = "/ca"\ncert-allowed-cn = ["a", "b"]\nmtls = true\nclient-user-required = false\n'
-        "redact-info-log = true\n"
+        '[security]\nca-path = "/ca"\ncert-path = "/cert"\nkey-path = "/key"\ncert-allowed-cn = ["a", "b"]\n'
+        "mtls = true\nclient-user-required = false\nredact-info-log = true\n"
         "[sorter]\nsort-dir = '/x'\n[debug.puller]\nany = 1\n"
     )
     values, notes = read_server_file(file)
     assert values == {
         "addr": "127.0.0.1:8301",
+        "advertise_addr": "h:8301",
+        "log_level": "warn",
+        "data_dir": "/d",
         "gc_ttl": "3600",
         "cluster": "c",
         "tz": "System",
         "log_file_max_size": "7",
         "log_file_max_backups": "2",
         "ca": "/ca",
+        "cert": "/cert",
+        "key": "/key",
         "cert_allowed_cn": "a,b",
         "mtls": True,
         "redact_info_log": True,

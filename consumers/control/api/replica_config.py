@@ -65,7 +65,7 @@ def shown_config(table: Mapping[str, Any]) -> dict[str, Any]:
     shown = laid_over(_defaults(ChangefeedFile()), to_api(table))
     filters = shown["filter"].get("event_filters")
     if isinstance(filters, list):
-        shown["filter"]["event_filters"] = [{**dict.fromkeys(OF_EVENT_FILTERS, ""), **one} for one in filters]
+        shown["filter"]["event_filters"] = [{**dict.fromkeys(OF_EVENT_FILTERS, ""), **rule} for rule in filters]
     return shown
 
 

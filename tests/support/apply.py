@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pymysql
 import pytest
@@ -132,11 +132,17 @@ class MemorySides:
         raise AssertionError(f"who has all partitions asks the topic for no ddl: {offsets}")
 
 
+class Destination(Protocol):
+    """A server that rows go to: a MariaDB, or what says that it is a TiDB."""
+
+    def uri(self, parameters: str = "", user: str = ..., password: str = ...) -> str: ...
+
+
 @dataclass
 class Processor:
     """One processor that has a changefeed for itself, driven by the test."""
 
-    server: LocalMariaDb
+    server: Destination
     log: SinkLog
     feed: str
     revision: int = 1

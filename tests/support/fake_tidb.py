@@ -7,16 +7,27 @@ import socketserver
 import struct
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
 VERSION = "8.0.11-TiDB-v8.5.4"
 _CAPABILITIES = 0x00FFF7DF & ~(1 << 11)  # all but TLS
 _TEXT, _NUMBER = 0xFD, 0x08
+_UTF8MB4, _BINARY = 45, 63
 
-Rows = Sequence[Sequence[str]]
-Answer = Rows | tuple[int, str] | None
-"""Rows of texts, an error's number and text, or nothing but success."""
+Rows = Sequence[Sequence[str | bytes | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Affected:
+    """Success, and how many rows a statement found."""
+
+    rows: int
+
+
+Answer = Rows | tuple[int, str] | Affected | None
+"""Rows of texts and bytes, an error's number and text, or nothing but success."""
 
 
 class FakeTidb:
@@ -24,6 +35,8 @@ class FakeTidb:
 
     def __init__(self, answer: Callable[[str], Answer], version: str = VERSION) -> None:
         self.said: list[str] = []
+        self.sessions: list[list[str]] = []
+        """The same by session."""
         outer, lock = self, threading.Lock()
 
         class Session(socketserver.BaseRequestHandler):
@@ -31,6 +44,8 @@ class FakeTidb:
                 self._send(0, _handshake(version))
                 number, _ = self._receive()
                 self._send(number + 1, _ok())
+                with lock:
+                    outer.sessions.append(said := [])
                 while True:
                     try:
                         _, body = self._receive()
@@ -41,12 +56,14 @@ class FakeTidb:
                     text = body[1:].decode("utf-8", "surrogateescape") if body[0] == 3 else ""
                     with lock:
                         outer.said.append(text)
+                        said.append(text)
                         result = answer(text)
-                    for at, part in enumerate(_answer(result), 1):
-                        self._send(at, part)
+                    self._send(1, *_answer(result))
 
-            def _send(self, number: int, body: bytes) -> None:
-                self.request.sendall(struct.pack("<I", len(body))[:3] + bytes([number]) + body)
+            def _send(self, number: int, *bodies: bytes) -> None:
+                # At once: one by one, the client's system would wait before it acknowledges.
+                parts = enumerate(bodies, number)
+                self.request.sendall(b"".join(struct.pack("<I", len(b))[:3] + bytes([at]) + b for at, b in parts))
 
             def _receive(self) -> tuple[int, bytes]:
                 head = self._exactly(4)
@@ -87,32 +104,37 @@ def _handshake(version: str) -> bytes:
     )  # fmt: skip
 
 
-def _ok() -> bytes:
-    return b"\0" + _length(0) + _length(0) + struct.pack("<HH", 2, 0)
+def _ok(affected: int = 0) -> bytes:
+    return b"\0" + _length(affected) + _length(0) + struct.pack("<HH", 2, 0)
 
 
 def _length(value: int) -> bytes:
     return bytes([value]) if value < 251 else b"\xfd" + struct.pack("<I", value)[:3]
 
 
-def _text(text: str) -> bytes:
-    data = text.encode()
+def _text(cell: str | bytes | None) -> bytes:
+    if cell is None:
+        return b"\xfb"
+    data = cell.encode("utf-8", "surrogateescape") if isinstance(cell, str) else cell
     return _length(len(data)) + data
 
 
 def _answer(answer: Answer) -> list[bytes]:
     if answer is None:
         return [_ok()]
+    if isinstance(answer, Affected):
+        return [_ok(answer.rows)]
     if isinstance(answer, tuple) and len(answer) == 2 and isinstance(answer[0], int):
         return [b"\xff" + struct.pack("<H", answer[0]) + b"#HY000" + str(answer[1]).encode()]
     rows: Rows = answer
     width = max((len(row) for row in rows), default=1)
     end = b"\xfe" + struct.pack("<HH", 0, 2)
-    kinds = [all(row[at].isdigit() for row in rows) for at in range(width)]
-    columns = [_column(_NUMBER if digits else _TEXT) for digits in kinds]
+    columns = [_column([row[at] for row in rows]) for at in range(width)]
     return [_length(width), *columns, end, *(b"".join(map(_text, row)) for row in rows), end]
 
 
-def _column(kind: int) -> bytes:
+def _column(cells: Sequence[str | bytes | None]) -> bytes:
+    digits = all(isinstance(cell, str) and cell.isdigit() for cell in cells)
+    charset = _BINARY if any(isinstance(cell, bytes) for cell in cells) else _UTF8MB4
     names = b"".join(map(_text, ("def", "", "", "", "c", "c")))
-    return names + b"\x0c" + struct.pack("<HIBHB", 45, 1024, kind, 0, 0) + bytes(2)
+    return names + b"\x0c" + struct.pack("<HIBHB", charset, 1024, _NUMBER if digits else _TEXT, 0, 0) + bytes(2)

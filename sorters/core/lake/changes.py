@@ -4,7 +4,7 @@ Order is that of positions (:mod:`schemas.sink.position`): commit_ts, then start
 INSERT. So a key that one transaction deletes and inserts again ends with the insert.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,7 @@ from sorters.core.lake.errors import LakeValueError
 from sorters.core.lake.values import lake_array
 from sorters.core.mount.mounted import ROW_OPS, MountedPart, RowKind
 from sorters.core.records.order import row_positions
-from sorters.core.route.split_update import split_mask
+from sorters.core.route.moved_keys import by_key
 
 POSITION = "_tidebus_position"
 """Of a change, while changes are put in order; no lake table has it."""
@@ -34,7 +34,7 @@ def part_changes(part: MountedPart, mode: LakeMode) -> pa.Table:
         LakeValueError: a value does not fit its lake column.
         CorruptRowError: a row does not decode.
     """
-    halves = _by_key(part) if mode == "upsert" else (part,)
+    halves = by_key(part) if mode == "upsert" else (part,)
     return pa.concat_tables([_table(half) for half in halves])
 
 
@@ -63,19 +63,6 @@ def last_changes(ordered: pa.Table, keys: Sequence[str], table: str) -> pa.Table
     numbered = ordered.select(list(keys)).append_column(row, pa.array(np.arange(ordered.num_rows)))
     last = numbered.group_by(list(keys), use_threads=False).aggregate([(row, "max")]).column(f"{row}_max")
     return ordered.take(np.sort(last.to_numpy()))
-
-
-def _by_key(part: MountedPart) -> Iterator[MountedPart]:
-    if part.kind is not RowKind.UPDATE:
-        yield part
-        return
-    offsets = [at for at in part.table.handle_columns if not part.table.columns[at].in_key]
-    old, new = part.old_columns(), part.new_columns()
-    moved = split_mask([old[at].text for at in offsets], [new[at].text for at in offsets], np.ones(len(part), np.bool_))
-    if moved.any():
-        yield from part.split(np.flatnonzero(moved))
-    if not moved.all():
-        yield part.take(np.flatnonzero(~moved))
 
 
 def _table(part: MountedPart) -> pa.Table:

@@ -18,6 +18,7 @@ from sorters.core.mount.column import Column
 from sorters.core.mount.filled_columns import absent_column
 from sorters.core.mount.mounted import MountedPart, RowKind
 from sorters.core.mount.mounter import mount
+from sorters.core.route.moved_keys import by_key
 from sorters.core.source.arrow_columns import arrow_column
 from sorters.core.source.row_shape import COMMIT_TIME, RowShape, arrow_type
 
@@ -41,7 +42,8 @@ class Program:
     """None: all changes go out."""
 
     def batches(self, rows: RowChanges) -> Iterator[Any]:
-        """Yield ``pyarrow.RecordBatch`` of the rows of one physical table.
+        """Yield ``pyarrow.RecordBatch`` of the rows of one physical table. An update that changes the primary key, or
+        the not-null unique key in its place, is a delete and an insert at one commit_ts: as many rows.
 
         Raises:
             CorruptRowError: a row does not decode.
@@ -54,7 +56,8 @@ class Program:
             if self.feed_filter is not None:
                 parts = self.feed_filter.rows(version, parts)
             for part in parts:
-                yield from self._of_part(part)
+                for half in by_key(part):
+                    yield from self._of_part(half)
 
     def _by_version(self, rows: RowChanges) -> Iterator[tuple[TableVersion, RowChanges]]:
         """Yield the rows of each schema of the table; those that no schema is for are skipped, as sorters do."""

@@ -11,12 +11,12 @@ from pathlib import Path
 from kazoo.exceptions import NoNodeError
 
 from consumers.control.changefeeds.store import ChangefeedNotFoundError
-from edges.secrets import load_with_secrets
+from edges.secrets import decode_info, load_with_secrets
 from edges.zookeeper.access import ZooKeeperAccess
 from edges.zookeeper.session import Session
 from schemas.config.lake_rules import catalog_options
 from schemas.errors import ConfigError
-from schemas.nodes.changefeed import ChangefeedInfo, ZkPaths, decode_changefeed_info
+from schemas.nodes.changefeed import ChangefeedInfo, ZkPaths
 from sorters.run.lake.catalog import LakeCatalog, lake_owner
 from sorters.run.lake.maintenance import Compacted, compact, expire
 from sorters.run.lake.rows import LakeRows
@@ -41,6 +41,7 @@ def compact_tables(options: LakeOptions) -> Iterator[tuple[str, Compacted]]:
 
     Raises:
         ChangefeedNotFoundError, ConfigError: there is none, or its sink is no lake.
+        SecretKeyError: its settings are sealed by a key that is not here; or they are not sealed, and a key is here.
         Py4JJavaError: rows of a table were deleted meanwhile; the tables before it are done.
     """
     catalog, session = _opened(options)
@@ -53,6 +54,7 @@ def expire_tables(options: LakeOptions, kept_s: float) -> Iterator[tuple[str, in
 
     Raises:
         ChangefeedNotFoundError, ConfigError: there is none, or its sink is no lake.
+        SecretKeyError: see :func:`compact_tables`.
     """
     catalog, _ = _opened(options)
     for table in catalog.tables():
@@ -75,7 +77,7 @@ def _stored(options: LakeOptions) -> ChangefeedInfo:
     path = ZkPaths(options.cluster).changefeed_info(options.namespace, options.changefeed_id)
     with Session(options.zookeeper) as session, session.requests("reading the changefeed") as client:
         try:
-            return decode_changefeed_info(client.get(path)[0])
+            return decode_info(client.get(path)[0])
         except NoNodeError as error:
             raise ChangefeedNotFoundError(
                 "there is no such changefeed; `tidebus changefeed list` shows all",

@@ -34,6 +34,7 @@ from schemas.ids import Ts, UpstreamId
 from schemas.masking import mask_uri
 from schemas.nodes.changefeed import ChangefeedInfo, ZkPaths, encode_changefeed_info
 from tests.support.lasting_session import lasting_session
+from tests.support.repository import ROOT, sources
 
 WORD = "pass-word-that-nobody-may-see"
 URI = f"kafka://127.0.0.1:9092/t?protocol=canal-json&sasl-mechanism=plain&sasl-user=u&sasl-password={WORD}"
@@ -231,6 +232,35 @@ def test_owner_with_a_key_passes_over_what_somebody_has_planted_and_goes_on_with
     }
     assert codes == {"planted": "secrets.unsealed", "strange": "secrets.no_key"}
     assert WORD not in caplog.text
+
+
+def test_maintenance_of_lake_tables_takes_settings_that_its_key_opens_and_no_others(
+    stack: Addresses, session: Session, paths: ZkPaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key, other = key_file(tmp_path, "a key of this cluster"), key_file(tmp_path, "a key of another cluster")
+    plant(session, paths, replace(INFO, changefeed_id="planted"))
+    sealed = Keyring.read(key).encode(INFO)
+    session.client.create(paths.changefeed_info("default", "cf"), sealed, makepath=True)
+    monkeypatch.setenv("TIDEBUS_SECRET_KEY_FILE", "")  # put back: the command hands its key on to children
+    monkeypatch.setenv("TIDEBUS_ACCEPT_UNSEALED", "")
+
+    def refused(feed: str, file: Path) -> str:
+        words = ["lake", "compact", "-c", feed, "--zookeeper", stack.zookeeper, "--cluster", paths.cluster]
+        ran = CliRunner().invoke(cli, [*words, "--secret-key-file", str(file), "--data-dir", str(tmp_path)])
+        return f"{ran.output} {ran.exception}"
+
+    assert "this changefeed has no lake tables" in refused("cf", key), "it was opened, and is one of topics"
+    assert "secrets.no_key" in refused("cf", other)
+    assert "secrets.unsealed" in refused("planted", key)
+
+
+def test_stored_settings_are_read_by_who_opens_seals_alone() -> None:
+    readers = {
+        file.relative_to(ROOT)
+        for file in sources()
+        if "decode_changefeed_info" in file.read_text() and not file.is_relative_to(ROOT / "tests")
+    }
+    assert readers == {Path("edges/secrets.py"), Path("schemas/nodes/changefeed.py")}
 
 
 # -- references

@@ -24,7 +24,7 @@ from consumers.control.console.routes import ROUTERS
 from schemas.flow.flow_sum import FlowSum
 from schemas.flow.proof import Proof, ProofWindow, encode_proof
 from schemas.ids import Ts
-from schemas.nodes.changefeed import ChangefeedError, ChangefeedStatus
+from schemas.nodes.changefeed import ChangefeedError, ChangefeedState, ChangefeedStatus
 from tests.support.api import Api
 from tests.support.feed_sink import wait_until
 from tests.support.memory_bus import CHECKPOINT, ME, URI, Memory, Shares
@@ -107,9 +107,8 @@ def test_scripts_make_no_markup_of_data_and_load_only_each_other(name: str) -> N
         == []
     )
     assert {path for path in re.findall(r'from "([^"]*)"', text) if path.removeprefix("./") not in NAMES} == set()
-    assert "http://www.w3.org/2000/svg" in text or "://" not in text.replace("https?:\\/\\/", "").replace(
-        "kafka://", ""
-    ).replace("mysql://", "").replace("file://", "").replace("s3://", "")
+    shown = r"https\?:\\/\\/|(kafka|mysql|file|s3|iceberg)://"
+    assert "http://www.w3.org/2000/svg" in text or "://" not in re.sub(shown, "", text)
 
 
 def test_error_codes_are_those_of_the_code() -> None:
@@ -229,6 +228,51 @@ def test_proofs_of_a_changefeed_are_counted_by_what_they_come_to(api: Api, bus: 
     assert "hash" in shown["findings"][0]
     bus.proved.append({"changefeed": "cf"})
     assert api.http.get(f"{BASE}/changefeeds/cf/proofs").json()["differing"] == 2
+
+
+def put_in(bus: Memory, sink_uri: str, state: ChangefeedState = "normal", code: str = "") -> None:
+    """Give the changefeed another sink and state."""
+    error = ChangefeedError(code=code, message="", time="") if code else None
+    status = ChangefeedStatus(state=state, checkpoint_ts=CHECKPOINT, resolved_ts=CHECKPOINT, error=error)
+    kept = bus.kept["default", "cf"]
+    bus.kept["default", "cf"] = replace(kept, info=replace(kept.info, sink_uri=sink_uri, config={}), status=status)
+
+
+LAKE = "iceberg://?warehouse=file:///w&commit-interval=90s"
+
+
+@pytest.mark.parametrize(
+    ("uri", "sink", "pause_s"),
+    [
+        (URI, "kafka", 0.0),
+        ("mysql://root@127.0.0.1:3306/", "mysql", 0.0),
+        (LAKE, "iceberg", 90.0),
+        ("iceberg://?warehouse=file:///w", "iceberg", 60.0),
+        ("file:///w?protocol=csv&flush-interval=20s", "file", 20.0),
+        ("iceberg://?commit-interval=soon", "iceberg", 0.0),
+    ],
+)
+def test_overview_says_how_long_a_sink_lets_rows_wait(
+    api: Api, bus: Memory, uri: str, sink: str, pause_s: float
+) -> None:
+    put_in(bus, uri)
+    (shown,) = overview.overview_body(bus, None)["changefeeds"]
+    assert (shown["sink"], shown["pause_s"]) == (sink, pause_s)
+
+
+def test_page_of_a_lake_says_what_its_buttons_do_to_lake_tables(api: Api, bus: Memory) -> None:
+    put_in(bus, LAKE, "failed", "sorter.history_lost")
+    shown = api.ask("GET", f"{BASE}/changefeeds/cf")[1]
+    resume = next(verb for verb in shown["verbs"] if verb["verb"] == "resume")
+    assert "lake.table_taken" in resume["effect"]
+    assert shown["advice"]["verbs"] == ["remove"]
+    assert {verb["verb"]: verb["allowed"] for verb in shown["table_verbs"]} == dict.fromkeys(TABLE_VERBS, False)
+    put_in(bus, LAKE)
+    shown = api.ask("GET", f"{BASE}/changefeeds/cf")[1]
+    assert {verb["verb"]: verb["allowed"] for verb in shown["table_verbs"]} == dict.fromkeys(TABLE_VERBS, True)
+
+
+TABLE_VERBS = ("backfill", "resync", "pause", "resume")
 
 
 def test_page_of_no_changefeed_is_refused(api: Api) -> None:

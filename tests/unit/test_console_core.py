@@ -7,6 +7,7 @@ import pytest
 from consumers.control.console.core.advice import ErrorCode, advice_for, read_codes
 from consumers.control.console.core.exact import EXACT_MAX, exact
 from consumers.control.console.core.settings import readable, setting_rows
+from consumers.control.console.core.table_verbs import table_verbs_of
 from consumers.control.console.core.verbs import verbs_of
 from consumers.control.console.core.waits import lags_of, waits_of
 from consumers.control.console.files import error_codes_text
@@ -44,6 +45,40 @@ def test_advice_goes_by_what_follows(code: str, follows: str, verbs: tuple[str, 
 def test_advice_of_a_code_is_that_of_its_own_before_its_familys() -> None:
     codes = {code: ErrorCode(code, "needs you", "m") for code in ("apply.ddl_refused", "apply.row_refused")}
     assert advice_for("apply.ddl_refused", codes).steps != advice_for("apply.row_refused", codes).steps
+
+
+@pytest.mark.parametrize("code", [code for code in sorted(CODES) if code.startswith("lake.")])
+def test_codes_of_lake_tables_have_steps_of_their_own(code: str) -> None:
+    nobodys = ErrorCode("nobodys.code", CODES[code].follows, "m")
+    is_retried = CODES[code].follows == "retried"
+    assert (advice_for(code, CODES).steps == advice_for("nobodys.code", {"nobodys.code": nobodys}).steps) == is_retried
+
+
+def test_lake_whose_history_is_lost_is_not_told_to_resume_elsewhere() -> None:
+    assert advice_for("sorter.history_lost", CODES, "iceberg").verbs == ("remove",)
+    assert advice_for("sorter.history_lost", CODES, "kafka").verbs == ("resume", "remove")
+
+
+@pytest.mark.parametrize(
+    ("sink", "said"),
+    [
+        ("kafka", "TRUNCATE TABLE"),
+        ("tidb", "deleted, in the chunk's own transaction"),
+        ("iceberg", "mode upsert alone"),
+        ("s3", "Files have no place"),
+    ],
+)
+def test_resync_says_what_it_does_at_the_sink(sink: str, said: str) -> None:
+    resync = next(verb for verb in table_verbs_of("normal", sink) if verb.verb == "resync")
+    assert said in resync.effect
+    assert resync.allowed == (sink != "s3")
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_images_are_asked_for_where_the_changefeed_runs(state: ChangefeedState) -> None:
+    verbs = table_verbs_of(state, "kafka")
+    assert {verb.allowed for verb in verbs} == {state in ("normal", "warning", "pending")}
+    assert all(verb.effect for verb in verbs)
 
 
 @pytest.mark.parametrize("state", STATES)
@@ -113,6 +148,26 @@ def test_lag_is_split_by_stage() -> None:
 def test_changefeed_waits_for_the_first_thing_in_its_way(shown: dict[str, Any], reason: str) -> None:
     (wait,) = waits_of(overview(shown))
     assert (wait["id"], wait["waits_for"]) == ("cf", reason)
+
+
+@pytest.mark.parametrize(
+    ("shown", "reason"),
+    [
+        (feed(sink="iceberg", pause_s=60.0, checkpoint_lag_s=46.0), ""),
+        (feed(sink="iceberg", pause_s=60.0, checkpoint_lag_s=81.0), "its sorter, which is behind the raw log: 80 s"),
+        (feed(sink="s3", pause_s=60.0, checkpoint_lag_s=46.0, sorter_lag_s=2.0), ""),
+        (
+            feed(sink="s3", pause_s=60.0, checkpoint_lag_s=46.0, sorter_lag_s=44.0),
+            "its sorter, which is behind the raw log: 43 s",
+        ),
+        (
+            feed(sink="s3", pause_s=60.0, checkpoint_lag_s=99.0, sorter_lag_s=2.0),
+            "its destination, which is behind the topic: 97 s",
+        ),
+    ],
+)
+def test_sink_that_writes_by_an_interval_waits_for_nobody_within_it(shown: dict[str, Any], reason: str) -> None:
+    assert [wait["waits_for"] for wait in waits_of(overview(shown))] == ([reason] if reason else [])
 
 
 def test_changefeed_in_time_and_one_that_has_finished_wait_for_nobody() -> None:

@@ -7,6 +7,7 @@ from typing import Any, Final
 from consumers.control.api.backend import Backend
 from consumers.control.api.bodies import StoredFeed, error_body_of, shown_state
 from consumers.control.api.service_routes import feed_places, sorter_body
+from consumers.control.api.sink_pace import pause_s, sink_scheme
 from schemas.ids import CaptureId, TableId, Ts, physical_ms
 from schemas.nodes.sorter_service import FeedName
 
@@ -49,6 +50,8 @@ def _feed(bus: Backend, feed: StoredFeed, now_s: float, places: Mapping[FeedName
         "namespace": info.namespace,
         "id": info.changefeed_id,
         "upstream": info.upstream,
+        "sink": sink_scheme(info.sink_uri),
+        "pause_s": pause_s(info),
         "state": shown_state(feed.state),
         "checkpoint_ts": feed.checkpoint_ts,
         "checkpoint_lag_s": _lag_s(feed.checkpoint_ts, now_s),

@@ -12,6 +12,7 @@ from typing import Final
 NAMES: Final = (
     *("index.html", "console.css", "icon.svg", "main.js", "dom.js", "api.js", "words.js", "live.js", "dialogs.js"),
     *("overview.js", "changefeed.js", "verbs.js", "create.js", "captures.js", "upstream.js", "events.js", "checks.js"),
+    "images.js",
 )
 START: Final = "index.html"
 _TYPES: Final = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}

@@ -23,12 +23,14 @@ from consumers.control.api.image_routes import PROOFS_LOOKED_AT, images_body
 from consumers.control.api.replica_config import replica_config
 from consumers.control.api.requests import Body, Tso, ts_given
 from consumers.control.api.service_routes import feed_places, sorter_body
+from consumers.control.api.sink_pace import sink_scheme
 from consumers.control.changefeeds.store import ChangefeedExistsError, ChangefeedNotFoundError
 from consumers.control.console.core.advice import ErrorCode, advice_for, read_codes
 from consumers.control.console.core.draft import form_of, laid_in
 from consumers.control.console.core.exact import exact
 from consumers.control.console.core.proofs import proofs_shown
 from consumers.control.console.core.settings import readable, setting_rows
+from consumers.control.console.core.table_verbs import table_verbs_of
 from consumers.control.console.core.verbs import verbs_of
 from consumers.control.console.files import HEADERS, START, STATIC_FILES, error_codes_text
 from consumers.control.console.live import CLIENTS_MAX, LiveOverview, stream
@@ -100,7 +102,7 @@ def feed_page(bus: Bus, namespace: Namespace, feed_id: FeedId) -> Any:
     """Return settings without secrets, state, what to do about its error, and what each button would do."""
     feed = bus.feed(feed_id, namespace)
     shown = feed_body(feed, bus.upstream_id(feed.info.upstream))
-    error = shown["error"]
+    error, sink = shown["error"], sink_scheme(feed.info.sink_uri)
     places = feed_places(bus.services(), bus.captures())
     name = (feed.info.namespace, feed.info.changefeed_id)
     images = images_body(bus, feed.info.changefeed_id, feed.info.namespace)
@@ -109,9 +111,10 @@ def feed_page(bus: Bus, namespace: Namespace, feed_id: FeedId) -> Any:
             "changefeed": {key: value for key, value in shown.items() if key != "config"},
             "toml": tomlkit.dumps(readable(feed.info.config)),
             "settings": setting_rows(feed.info.config, feed.info.sink_uri),
-            "advice": asdict(advice_for(error["code"], _codes())) if error else None,
+            "advice": asdict(advice_for(error["code"], _codes(), sink)) if error else None,
             "images": images,
-            "verbs": [asdict(verb) for verb in verbs_of(feed.state)],
+            "verbs": [asdict(verb) for verb in verbs_of(feed.state, sink)],
+            "table_verbs": [asdict(verb) for verb in table_verbs_of(feed.state, sink)],
             "work": {**_work(feed), "sorter": sorter_body(bus, name, places.get(name))},
             "shares": [
                 {"capture": share.capture, "partitions": list(share.partitions)} for share in _shares(bus, feed)

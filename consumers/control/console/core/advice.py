@@ -5,6 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from consumers.control.console.core.lake_advice import LAKE_HISTORY_LOST, LAKE_STEPS
+from schemas.config.sink.iceberg import ICEBERG_SCHEMES
+
 Verb = str
 """A button of the changefeed's page: ``update``, ``resume``, ``remove`` or ``move``."""
 
@@ -89,6 +92,7 @@ _STEPS: Final[Mapping[str, tuple[tuple[str, ...], tuple[Verb, ...]]]] = {
         ),
         ("update", "resume"),
     ),
+    **LAKE_STEPS,
     "sorter.history_lost": (_ANEW, ("resume", "remove")),
     "sorter.interval_gone": (_ANEW, ("resume", "remove")),
     "schema.history_gone": (_ANEW, ("resume", "remove")),
@@ -129,10 +133,14 @@ def read_codes(text: str) -> Mapping[str, ErrorCode]:
     return {code: ErrorCode(code, follows, meaning) for code, follows, meaning in json.loads(text)}
 
 
-def advice_for(code: str, codes: Mapping[str, ErrorCode]) -> Advice:
-    """Return what to say of an error; of a code that nobody knows too, such as TiCDC's own."""
+def advice_for(code: str, codes: Mapping[str, ErrorCode], sink: str = "") -> Advice:
+    """Return what to say of an error; of a code that nobody knows too, such as TiCDC's own. ``sink`` is the scheme of
+    the changefeed's.
+    """
     known = codes.get(code, ErrorCode(code, "needs you", ""))
     steps, verbs = _steps_for(known)
+    if steps is _ANEW and sink in ICEBERG_SCHEMES:
+        steps, verbs = LAKE_HISTORY_LOST, ("remove",)
     return Advice(code, known.follows, known.meaning, steps, verbs)
 
 

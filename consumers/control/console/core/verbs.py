@@ -8,6 +8,7 @@ from typing import Final
 
 from consumers.control.changefeeds.verbs import UPDATABLE
 from consumers.control.core.changefeeds.state import PAUSABLE, RESUMABLE
+from schemas.config.sink.iceberg import ICEBERG_SCHEMES
 from schemas.nodes.changefeed import ChangefeedState
 
 
@@ -29,6 +30,10 @@ _RESUME: Final = (
     "It goes on from its checkpoint; nothing is lost, and rows of a batch that was not acknowledged may come again. "
     "With another checkpoint ts it goes on from there: an earlier one repeats rows, a later one leaves rows out."
 )
+_RESUME_LAKE: Final = (
+    "It goes on from its checkpoint; nothing is lost, and nothing is written twice. Leave the checkpoint as it is: "
+    "from another one it is a new changefeed to its lake tables, and stops with lake.table_taken."
+)
 _UPDATE: Final = (
     "Sink URI, file and target ts are checked and replaced; it stays stopped or failed until it is resumed. Rows that "
     "were written stay as they are."
@@ -43,17 +48,19 @@ _MOVE: Final = (
 )
 
 
-def verbs_of(state: ChangefeedState) -> tuple[ShownVerb, ...]:
-    """Return all verbs in the order of the page's buttons."""
+def verbs_of(state: ChangefeedState, sink: str = "") -> tuple[ShownVerb, ...]:
+    """Return all verbs in the order of the page's buttons; ``sink`` is the scheme of the changefeed's."""
+    resume = _RESUME_LAKE if sink in ICEBERG_SCHEMES else _RESUME
     shown = "warning" if state == "pending" else state
     return (
-        _verb("pause", state in PAUSABLE, _PAUSE, f"It is {shown}: nothing runs that could be paused."),
-        _verb("resume", state in RESUMABLE, _RESUME, f"It is {shown}: it runs already."),
-        _verb("update", state in UPDATABLE, _UPDATE, f"It is {shown}: pause it first."),
-        _verb("move", state in PAUSABLE, _MOVE, f"It is {shown}: nobody runs it."),
-        _verb("remove", True, _REMOVE, ""),
+        verb_of("pause", state in PAUSABLE, _PAUSE, f"It is {shown}: nothing runs that could be paused."),
+        verb_of("resume", state in RESUMABLE, resume, f"It is {shown}: it runs already."),
+        verb_of("update", state in UPDATABLE, _UPDATE, f"It is {shown}: pause it first."),
+        verb_of("move", state in PAUSABLE, _MOVE, f"It is {shown}: nobody runs it."),
+        verb_of("remove", True, _REMOVE, ""),
     )
 
 
-def _verb(verb: str, allowed: bool, effect: str, refusal: str) -> ShownVerb:
+def verb_of(verb: str, allowed: bool, effect: str, refusal: str) -> ShownVerb:
+    """Return a button with what it does where it is allowed, else with why it is not."""
     return ShownVerb(verb, allowed, effect if allowed else refusal)

@@ -7,6 +7,8 @@ from consumers.control.core.changefeeds.errors import WAITS
 
 BEHIND_S: Final = 10.0
 """A stage that takes no longer is at work, and waits for nobody."""
+_PAUSES_IN: Final[Mapping[str, str]] = {"iceberg": "sorter"}
+"""The stage that writes by an interval (``pause_s``), by the sink's scheme; of files it is the last."""
 
 
 def lags_of(feed: Mapping[str, Any], upstream: Mapping[str, Any] | None) -> dict[str, float | None]:
@@ -68,10 +70,16 @@ def _of_feed(feed: Mapping[str, Any], upstream: Mapping[str, Any] | None) -> str
     if not feed.get("sorter"):
         return "a sorter service that runs it"
     lags = {stage: lag_s or 0.0 for stage, lag_s in lags_of(feed, upstream).items() if stage != "whole"}
-    stage = max(lags, key=lags.__getitem__)
-    if lags[stage] <= BEHIND_S:
+    late = {stage: lag_s - BEHIND_S - _pause_s(feed, stage) for stage, lag_s in lags.items()}
+    stage = max(late, key=late.__getitem__)
+    if late[stage] <= 0:
         return ""
     return f"{_STAGES[stage]}: {lags[stage]:.0f} s"
+
+
+def _pause_s(feed: Mapping[str, Any], stage: str) -> float:
+    """Return how long rows wait in a stage by the changefeed's own settings; a former version's owner says nothing."""
+    return float(feed.get("pause_s") or 0.0) if stage == _PAUSES_IN.get(feed.get("sink", ""), "destination") else 0.0
 
 
 _STAGES: Final = {

@@ -2,9 +2,11 @@
 
 import { button, card, el, figures, stateMark, table } from "./dom.js";
 import { ask, feedPath } from "./api.js";
+import { named } from "./dialogs.js";
 import { bytes, count, feedName, seconds, shortId, timeOf } from "./words.js";
 import { feedRate, lag, legend, sorter } from "./overview.js";
 import { TITLES, askVerb } from "./verbs.js";
+import { askImages, imageCard } from "./images.js";
 
 const BASE = "/api/tidebus/console";
 const topics = new Map();  // by changefeed: asked for once, for each asks Kafka for all schemas
@@ -30,12 +32,13 @@ export const changefeed = {
     const { feed, key, page } = data;
     const now = live.overview?.changefeeds.find((item) => item.namespace === feed.namespace && item.id === feed.id);
     return [
-      error(page), state(feed, page, now, live), images(page), verbs(page),
-      el("div", { class: "columns" }, work(page, now), settings(page)), proofCard(feed, proofs.get(key)), topicCard(topics.get(key)),
+      error(page), state(feed, page, now, live), imageCard(page), verbs(page),
+      el("div", { class: "columns" }, work(page, now), settings(page)), proofCard(feed, proofs.get(key)), topicCard(feed, page, topics.get(key)),
     ];
   },
   actions: {
     verb: ({ verb }, { data, look }) => askVerb(verb, data.feed, data.page, look),
+    images: ({ verb }, { data, look }) => askImages(verb, data.feed, data.page, look),
     "all-settings": (named, { draw }) => { everySetting = !everySetting; draw(); },
     "proofs-again": (named, { data, look }) => { proofs.delete(data.key); look(); },
     "topics-again": (named, { data, look }) => { topics.delete(data.key); look(); },
@@ -62,16 +65,6 @@ function state(feed, { changefeed: shown }, now, live) {
     ["Since", [el("span", { class: "ts" }, shown.start_ts), el("br"), shown.target_ts ? `until ${shown.target_ts}` : "without an end"], "small"],
   ]), now && legend(now), points.length > 2 && curve(points),
   el("p", null, "Sink: ", el("code", null, shown.sink_uri)));
-}
-
-function images({ images: said }) {
-  if (!said) return null;
-  const left = (share) => (share === null || share === undefined ? "–" : `${Math.floor(100 * share)} %`);
-  return el("section", { class: "card", "aria-label": "Table images", id: "images" }, el("h2", null, "Table images"), figures([
-    ["State", said.state], ["Tables whole", `${count(said.tables_done)} of ${count(Number(said.tables_done) + Number(said.tables_left))}`],
-    ["Rows", count(said.rows)], ["Size", bytes(said.bytes)], ["Left", said.eta_s === null ? "nobody can tell yet" : seconds(Number(said.eta_s)), "small"],
-  ]), said.reason && el("p", { class: "hint" }, `Why: ${said.reason}`), said.tables.length > 0 && table("Tables that are begun", [["Table"], ["Why"], ["Rows", "number"], ["Size", "number"], ["Regions done", "number"], ["Left", "number"]],
-    said.tables.map((item) => [item.name || item.table_id, item.is_paused ? `${item.mode}, paused` : item.mode, count(item.rows), bytes(item.bytes), left(item.done_share), seconds(item.eta_s === null ? null : Number(item.eta_s))])));
 }
 
 function curve(points) {
@@ -124,12 +117,20 @@ function proofCard(feed, said) {
     timeOf(item.upto_ts), count(item.landed), count(item.left_out), count(item.written), item.faults.length ? `no: ${item.faults.join(", ")}` : "yes"])), all, again);
 }
 
-function topicCard(said) {
+function topicCard(feed, { changefeed: { sink_uri: uri } }, said) {
   const again = button("Look again", "topics-again", {}, { class: "slight" });
   if (!said || said.waits) return card("Topics and tables", el("p", null, "Asking …"));
   if (said.refusal) return card("Topics and tables", el("p", { class: "problem" }, said.refusal), again);
-  if (!said.tables) return card("Topics and tables", el("p", null, "Its sink is no Kafka: processors apply its rows from a topic of TideBus's own."));
+  if (!said.tables) return card("Topics and tables", el("p", null, wayTo(uri.split(":")[0])),
+    uri.startsWith("iceberg:") && el("p", { class: "hint" }, "Its sorter compacts the tables each compaction-interval. By hand, on a machine that sees the warehouse: ", el("code", null, `tidebus lake compact ${named(feed)}`), "."));
   return card("Topics and tables", topicTable(said), again);
+}
+
+// How rows come to a sink that is no Kafka.
+export function wayTo(scheme) {
+  if (scheme === "iceberg") return "Its sorter writes lake tables itself; there is no topic.";
+  if (scheme === "blackhole") return "Its rows go nowhere; there is no topic.";
+  return "Processors apply its rows from a topic of TideBus's own.";
 }
 
 export function topicTable(said) {

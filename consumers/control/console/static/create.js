@@ -2,8 +2,8 @@
 
 import { button, card, el, morph, table } from "./dom.js";
 import { ask, tsOf } from "./api.js";
-import { put } from "./dialogs.js";
-import { topicTable } from "./changefeed.js";
+import { named, put } from "./dialogs.js";
+import { topicTable, wayTo } from "./changefeed.js";
 import { bytes, count, feedHref, timeOf } from "./words.js";
 
 const [TYPED_MS, BUSY_MS, TRIES_MAX] = [400, 1000, 10];
@@ -20,7 +20,7 @@ export const create = {
     el("form", { id: "draft", novalidate: true },
       el("div", { class: "columns" },
         card("Form", input("id", "Changefeed id", "Letters, digits and dashes."), input("namespace", "Namespace", "", "default"),
-          input("uri", "Sink URI", "kafka://HOST:PORT/TOPIC?protocol=canal-json, mysql://USER:PASSWORD@HOST:PORT/, file:///FOLDER, s3://BUCKET/PREFIX"),
+          input("uri", "Sink URI", "kafka://HOST:PORT/TOPIC?protocol=canal-json, mysql://USER:PASSWORD@HOST:PORT/, file:///FOLDER, s3://BUCKET/PREFIX, iceberg://?warehouse=file:///FOLDER"),
           area("rules", "Filter rules", "One a line: shop.*, !shop.tmp_*", "*.*"),
           el("fieldset", null, el("legend", { class: "label" }, "Options"), box("case_sensitive", "Names are case-sensitive"), box("force_replicate", "Tables without a key, too")),
           input("start", "Start ts", "Empty: from now on."), input("target", "Target ts", "Empty: without an end.")),
@@ -97,7 +97,7 @@ async function showFirst() {
 }
 
 function first({ messages, refused, rows, records, is_newest: isNewest }) {
-  if (!messages) return el("p", null, "Its sink is no Kafka: messages go by a topic of TideBus's own.");
+  if (!messages) return el("p", null, `No messages to show: ${wayTo(field("uri").value.trim().split(":")[0])}`);
   const side = (value) => (value ? el("code", { class: "message" }, value.text ?? `${value.hex} …`) : "none");
   return [el("h3", null, "First messages"),
     el("p", null, rows ? `A dry run of ${isNewest ? "the newest" : "the first"} ${count(rows)} row changes in ${count(records)} raw records; nothing is written.`
@@ -140,14 +140,26 @@ function show({ problems, notes, tables, explanation }) {
       explanation.acls.map((acl) => el("li", null, `${acl.resource} ${acl.name}: ${acl.operations.join(", ")}`))))));
 }
 
+// What becomes of rows that were there before the start ts, by the file.
+function before({ initial, initial_rules: rules = [] }) {
+  const some = rules.some((rule) => rule.initial === "snapshot");
+  if (initial === "snapshot" && !rules.some((rule) => rule.initial !== "snapshot")) return "Rows that were there before are written, too: an image of each table is scanned in TiKV.";
+  if (initial === "snapshot" || some) return "Rows that were there before are written, too, of the tables that initial-rules and initial name: an image of each is scanned in TiKV.";
+  return "Rows that were there before are not written.";
+}
+
+function createCommand(feed, start, target) {
+  return `tidebus changefeed create ${named({ id: feed.id || "ID", namespace: feed.namespace })} --sink-uri URI --config FILE${start && ` --start-ts ${start}`}${target && ` --target-ts ${target}`}`;
+}
+
 function confirm() {
   const feed = { id: field("id").value.trim(), namespace: field("namespace").value.trim() || "default" };
   const [uri, start, target, said] = [field("uri").value.trim(), field("start").value, field("target").value, draft];
   const tables = said.tables ? `${said.tables.eligible_tables.length} tables` : "its tables";
   put({
     title: `Create ${feed.id || "a changefeed"}`, confirm: "Create",
-    effect: `It is stored, and a sorter writes the changes of ${tables} to the sink, ${start.trim() ? `from ts ${start.trim()} on` : "from now on"}. Rows that were there before are not written.`,
-    command: `tidebus changefeed create -c ${feed.id || "ID"} --sink-uri URI --config FILE`,
+    effect: `It is stored, and a sorter writes the changes of ${tables} to the sink, ${start.trim() ? `from ts ${start.trim()} on` : "from now on"}. ${before(said.replica_config ?? {})}`,
+    command: createCommand(feed, start.trim(), target.trim()),
     request: () => ["POST", `/api/v2/changefeeds?namespace=${encodeURIComponent(feed.namespace)}`, {
       changefeed_id: feed.id || undefined, sink_uri: uri, replica_config: said.replica_config ?? undefined, start_ts: tsOf(start), target_ts: tsOf(target) }],
     done: (made) => `changefeed ${made.id} is created`,

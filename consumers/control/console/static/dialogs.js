@@ -6,7 +6,7 @@ import { ask, toJson } from "./api.js";
 const dialog = document.getElementById("dialog");
 let shown = null;
 
-// question: { title, effect, command?, danger?, confirm?, fields?: [nodes], request: (form) => [method, path, body?] | Promise,
+// question: { title, effect, command? (a text, or of the form), danger?, confirm?, fields?: [nodes], request: (form) => [method, path, body?] | Promise,
 //             done?: (answer) => text, after?: () => void, typed?: (form) => void }
 export function put(question) {
   shown = { ...question, from: document.activeElement };
@@ -14,7 +14,7 @@ export function put(question) {
     el("h2", { id: "dialog-title", tabindex: "-1" }, question.title),
     el("p", null, question.effect),
     el("form", { id: "dialog-form", novalidate: true }, question.fields ?? [],
-      question.command && el("p", { class: "hint" }, "By a command: ", el("code", null, question.command)),
+      question.command && el("p", { class: "hint" }, "By a command: ", el("code", { id: "dialog-command" })),
       el("details", null, el("summary", { id: "dialog-sent", "data-do": "show-request" }, "What is sent"), el("pre", { id: "dialog-request" })),
       el("p", { id: "dialog-refusal", class: "problem", role: "alert" }),
       el("div", { class: "buttons" },
@@ -25,12 +25,23 @@ export function put(question) {
   showRequest();
 }
 
+// A field of a question; its hint has the id `ID-hint`.
+export function fieldOf(id, label, hint, control) {
+  return [el("label", { for: id }, label), control, hint && el("p", { class: "hint", id: `${id}-hint` }, hint)];
+}
+
+// How a command names a changefeed.
+export function named(feed) {
+  return `-c ${feed.id}${feed.namespace === "default" ? "" : ` -n ${feed.namespace}`}`;
+}
+
 export function closeDialog() {
   dialog.close();
 }
 
 export async function showRequest() {
-  const sent = dialog.querySelector("#dialog-request");
+  const [sent, command] = [dialog.querySelector("#dialog-request"), dialog.querySelector("#dialog-command")];
+  if (command) command.textContent = typeof shown.command === "function" ? shown.command(dialog.querySelector("form")) : shown.command;
   try {
     const [method, path, body] = await shown.request(dialog.querySelector("form"));
     sent.textContent = `${method} ${path}${body === undefined ? "" : `\n${masked(toJson(body))}`}`;

@@ -1,7 +1,7 @@
 // The bus at a glance: upstreams, changefeeds with their lag by stage, captures, and what waits for what.
 
 import { card, el, figures, stateMark, table } from "./dom.js";
-import { STAGES, count, feedHref, feedName, seconds, shortId, timeOf } from "./words.js";
+import { count, feedHref, feedName, seconds, shortId, stages, timeOf } from "./words.js";
 import { perSecond } from "./live.js";
 
 export const overview = {
@@ -61,18 +61,18 @@ export function lag(feed) {
   if (STILL.includes(feed.state)) return seconds(feed.lags.whole);
   const most = Math.max(SHORT_S, feed.lags.whole ?? 0);
   let x = 0;
-  const parts = STAGES.map(([stage]) => {
+  const parts = stages(feed).map(([stage]) => {
     const width = Math.min(100 - x, (100 * (feed.lags[stage] ?? 0)) / most);
     x += width;
     return el("rect", { class: stage, x: x - width, width, y: 0, height: 8 });
   });
   return [seconds(feed.lags.whole), el("svg", { class: "lag", viewBox: "0 0 100 8", preserveAspectRatio: "none", "aria-hidden": "true" }, parts),
-    el("span", { class: "unseen" }, STAGES.filter(([stage]) => feed.lags[stage] !== null).map(([stage, name]) => `${name} ${seconds(feed.lags[stage])}`).join(", "))];
+    el("span", { class: "unseen" }, stages(feed).filter(([stage]) => feed.lags[stage] !== null).map(([stage, name]) => `${name} ${seconds(feed.lags[stage])}`).join(", "))];
 }
 
 export function legend(feed) {
   if (feed && STILL.includes(feed.state)) return null;
-  return el("ul", { class: "legend", "aria-label": "Stages of the lag" }, STAGES.map(([stage, name]) =>
+  return el("ul", { class: "legend", "aria-label": "Stages of the lag" }, stages(feed).map(([stage, name]) =>
     el("li", null, el("svg", { viewBox: "0 0 8 8", "aria-hidden": "true" }, el("rect", { class: stage, width: 8, height: 8 })), name)));
 }
 

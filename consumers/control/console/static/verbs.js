@@ -2,15 +2,11 @@
 
 import { el } from "./dom.js";
 import { ask, feedPath, tsOf } from "./api.js";
-import { put } from "./dialogs.js";
+import { fieldOf, named, put } from "./dialogs.js";
 import { feedName, shortId } from "./words.js";
 import { live } from "./live.js";
 
 export const TITLES = { pause: "Pause", resume: "Resume", update: "Update", move: "Move", remove: "Remove" };
-
-function field(id, label, hint, control) {
-  return [el("label", { for: id }, label), control, hint && el("p", { class: "hint", id: `${id}-hint` }, hint)];
-}
 
 function captureChoice(id, first) {
   const captures = live.overview?.captures ?? [];
@@ -18,16 +14,21 @@ function captureChoice(id, first) {
     el("option", { value: capture.id }, `${capture.address} (${shortId(capture.id)}${capture.is_owner ? ", owner" : ""})`)));
 }
 
+// What a field holds, as a command's option; nothing where it is empty.
+function optional(option, form, id) {
+  const typed = form.querySelector(`#${id}`).value.trim();
+  return typed ? ` ${option} ${typed}` : "";
+}
+
 // feed: {namespace, id}; page: what /api/tidebus/console/changefeeds says of it; after: looks again.
 export function askVerb(verb, feed, page, after) {
   const effect = page.verbs.find((item) => item.verb === verb)?.effect ?? "";
   const base = { title: `${TITLES[verb]} ${feedName(feed)}`, confirm: TITLES[verb], effect, after };
-  const named = `-c ${feed.id}${feed.namespace === "default" ? "" : ` -n ${feed.namespace}`}`;
-  const command = `tidebus changefeed ${verb} ${named}`;
+  const command = `tidebus changefeed ${verb} ${named(feed)}`;
   if (verb === "pause") put({ ...base, command, request: () => ["POST", feedPath(feed, "/pause"), {}], done: () => `${feed.id} is to pause` });
   if (verb === "resume") resume(feed, page, { ...base, command });
-  if (verb === "update") update(feed, page, { ...base, command: `${command} --config FILE --sink-uri URI` });
-  if (verb === "move") move(feed, { ...base, command: `${command} --capture CAPTURE` });
+  if (verb === "update") update(feed, page, { ...base, command });
+  if (verb === "move") move(feed, { ...base, command: (form) => `${command} --capture ${form.querySelector("#capture").value || "''"}` });
   if (verb === "remove") {
     put({ ...base, command, danger: true, request: () => ["DELETE", feedPath(feed), {}], after: () => { location.hash = "#/"; }, done: () => `${feed.id} is removed` });
   }
@@ -37,7 +38,8 @@ function resume(feed, page, base) {
   const hint = `Empty: from its checkpoint, ${page.changefeed.checkpoint_ts}.`;
   put({
     ...base, done: () => `${feed.id} goes on`,
-    fields: field("checkpoint", "Another checkpoint ts", hint, el("input", { id: "checkpoint", inputmode: "numeric", autocomplete: "off", "aria-describedby": "checkpoint-hint" })),
+    command: (form) => `${base.command}${optional("--overwrite-checkpoint-ts", form, "checkpoint")}`,
+    fields: fieldOf("checkpoint", "Another checkpoint ts", hint, el("input", { id: "checkpoint", inputmode: "numeric", autocomplete: "off", "aria-describedby": "checkpoint-hint" })),
     request: (form) => ["POST", feedPath(feed, "/resume"), { overwrite_checkpoint_ts: tsOf(form.querySelector("#checkpoint").value) }],
   });
 }
@@ -46,12 +48,14 @@ function update(feed, page, base) {
   const uri = page.changefeed.sink_uri;
   put({
     ...base, done: () => `${feed.id} is updated; resume it`,
+    command: (form) => [base.command, form.querySelector("#toml").value !== page.toml && " --config FILE",
+      form.querySelector("#uri").value.trim() !== uri && " --sink-uri URI", optional("--target-ts", form, "target")].filter(Boolean).join(""),
     fields: [
-      field("uri", "Sink URI", "Passwords are shown as xxxxx. As it stands here it is not sent; if you change it, write them out again.",
+      fieldOf("uri", "Sink URI", "Passwords are shown as xxxxx. As it stands here it is not sent; if you change it, write them out again.",
         el("input", { id: "uri", value: uri, autocomplete: "off", spellcheck: "false", "aria-describedby": "uri-hint" })),
-      field("toml", "Changefeed file", "Secrets are shown as ***, and stay what they are where that is left.",
+      fieldOf("toml", "Changefeed file", "Secrets are shown as ***, and stay what they are where that is left.",
         el("textarea", { id: "toml", class: "tall", spellcheck: "false", "aria-describedby": "toml-hint" }, page.toml)),
-      field("target", "Target ts", "Empty: as it is.", el("input", { id: "target", inputmode: "numeric", autocomplete: "off", "aria-describedby": "target-hint" })),
+      fieldOf("target", "Target ts", "Empty: as it is.", el("input", { id: "target", inputmode: "numeric", autocomplete: "off", "aria-describedby": "target-hint" })),
     ],
     request: async (form) => {
       const [newUri, toml] = [form.querySelector("#uri").value.trim(), form.querySelector("#toml").value];
@@ -74,7 +78,7 @@ async function configOf(toml, uri) {
 function move(feed, base) {
   put({
     ...base, done: () => `${feed.id} is to move`,
-    fields: field("capture", "Capture", null, captureChoice("capture", "any: the owner chooses")),
+    fields: fieldOf("capture", "Capture", null, captureChoice("capture", "any: the owner chooses")),
     request: (form) => ["POST", feedPath(feed, "/move", "/api/tidebus"), { capture_id: form.querySelector("#capture").value }],
   });
 }
@@ -103,8 +107,8 @@ export function askMoveTable(feed, table, after) {
   put({
     title: `Move table ${table.name}`, confirm: "Move", after,
     effect: "Another capture pulls it from its checkpoint on, for all changefeeds that have it; nothing is lost, and its changes are late by some seconds.",
-    command: `tidebus changefeed move-table -c ${feed.id} -t ${table.id} -d CAPTURE`,
-    fields: field("capture", "To capture", null, captureChoice("capture")),
+    command: (form) => `tidebus changefeed move-table ${named(feed)} -t ${table.id} -d ${form.querySelector("#capture").value}`,
+    fields: fieldOf("capture", "To capture", null, captureChoice("capture")),
     request: (form) => ["POST", `${feedPath(feed, "/move_table")}&tableID=${table.id}&targetNodeID=${encodeURIComponent(form.querySelector("#capture").value)}`, {}],
     done: () => `${table.name} is to move`,
   });

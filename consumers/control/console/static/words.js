@@ -40,7 +40,10 @@ export function shortId(id) {
   return id ? String(id).slice(0, 8) : "–";
 }
 
-// [stage of an answer, its name]
-export const STAGES = [
-  ["raw_log", "TiKV to raw log"], ["sorter", "raw log to topics"], ["destination", "topic to destination"],
-];
+// [stage of an answer, its name], of a changefeed, or of all sinks that there may be
+export function stages(feed) {
+  const [sink, last] = [feed?.sink ?? "", ["destination", "topic to destination"]];
+  if (sink === "iceberg") return [["raw_log", "TiKV to raw log"], ["sorter", "raw log to lake tables"]];
+  if (/^(kafka|blackhole)/.test(sink)) return [["raw_log", "TiKV to raw log"], ["sorter", "raw log to topics"]];
+  return [["raw_log", "TiKV to raw log"], ["sorter", feed ? "raw log to topic" : "raw log to topics or lake tables"], last];
+}

@@ -42,6 +42,8 @@ ALLOWED: Final = (
     Allowed("click calls them, and hands over what cdc cli takes and we need not", "compose/cli/*.py",
             ("convert", "format_commands", "verbose")),
     Allowed("rich reads them", "compose/*.py", ("no_wrap", "overflow")),
+    Allowed("the console's page shows them, by JSON", "consumers/control/console/core/history.py",
+            ("rows_since", "spark_rows_since")),
     Allowed("pydantic reads it", "consumers/control/api/requests.py", ("model_config",)),
     Allowed("clients send it, and it says nothing here", "consumers/control/api/v1_routes.py", ("timezone",)),
     Allowed("uvicorn reads it", "consumers/control/api/server.py", ("should_exit",)),

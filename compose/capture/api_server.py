@@ -8,10 +8,13 @@ from consumers.control.api.access.credentials import CredentialsFile
 from consumers.control.api.access.tls import ApiTls
 from consumers.control.api.server import ApiServer, listen_address
 from consumers.control.console.routes import ROUTERS
+from consumers.control.console.watch import HistoryWatch
 from schemas.addresses import is_loopback
 from schemas.errors import ConfigError
 
 log = logging.getLogger(__name__)
+
+__all__ = ["HistoryWatch", "api_server", "shown_settings"]
 
 ANY_HOST: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 # to refuse it
 

@@ -77,7 +77,7 @@ def _api(options: CaptureOptions) -> Iterator["ApiServer | None"]:
         yield None
         return
     with quick_imports():
-        from compose.capture.api_server import api_server
+        from compose.capture.api_server import HistoryWatch, api_server
 
-    with contextlib.closing(api_server(options)) as server:
+    with contextlib.closing(api_server(options)) as server, contextlib.closing(HistoryWatch(server.context)):
         yield server

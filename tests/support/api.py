@@ -17,9 +17,9 @@ class Api:
     """Asks an app that serves from ``bus``; None: it has no session."""
 
     def __init__(self, bus: Backend | None, credentials: Credentials | None = None) -> None:
-        context = ApiContext(credentials=credentials)
-        context.backend = bus
-        self.http = TestClient(create_app(context, ROUTERS), "http://127.0.0.1:8300", follow_redirects=False)
+        self.context = ApiContext(credentials=credentials)
+        self.context.backend = bus
+        self.http = TestClient(create_app(self.context, ROUTERS), "http://127.0.0.1:8300", follow_redirects=False)
 
     def ask(
         self,

@@ -16,14 +16,17 @@ import consumers.control.console as console
 from compose.operator.error_codes import as_data, catalogue
 from consumers.control.api import overview
 from consumers.control.api.access.credentials import Credentials
+from consumers.control.api.backend import Backend
 from consumers.control.api.client import ApiClient
+from consumers.control.api.context import ApiContext
 from consumers.control.api.server import ApiServer
-from consumers.control.console import live
+from consumers.control.console import live, watch
+from consumers.control.console.core.history import History, SeenBus
 from consumers.control.console.files import NAMES, error_codes_text
 from consumers.control.console.routes import ROUTERS
 from schemas.flow.flow_sum import FlowSum
 from schemas.flow.proof import Proof, ProofWindow, encode_proof
-from schemas.ids import Ts
+from schemas.ids import TableId, Ts
 from schemas.nodes.changefeed import ChangefeedError, ChangefeedState, ChangefeedStatus
 from tests.support.api import Api
 from tests.support.feed_sink import wait_until
@@ -211,7 +214,10 @@ def test_proofs_of_a_changefeed_are_counted_by_what_they_come_to(api: Api, bus: 
     windows = [(10, 20, ""), (20, 30, ""), (40, 50, "run")]
     previous = ""
     for number, (after_ts, upto_ts, begins) in enumerate(windows):
-        window = ProofWindow(after_ts=Ts(after_ts), upto_ts=Ts(upto_ts), landed=three, written=three)
+        tables = {TableId(8 if number else 7): three}
+        window = ProofWindow(
+            after_ts=Ts(after_ts), upto_ts=Ts(upto_ts), landed=three, written=three, tables=tables, tables_total=1
+        )
         proof = Proof(
             namespace="default", changefeed_id="cf", number=number, previous=previous, begins=begins, window=window
         )
@@ -226,6 +232,7 @@ def test_proofs_of_a_changefeed_are_counted_by_what_they_come_to(api: Api, bus: 
     assert shown["newest"][1]["faults"] == ["altered"]
     assert shown["newest"][0] == {"after_ts": 40, "upto_ts": 50, "landed": 3, "left_out": 0, "written": 3, "faults": []}
     assert "hash" in shown["findings"][0]
+    assert shown["busiest"] == [{"table_id": 8, "rows": 6}, {"table_id": 7, "rows": 3}]
     bus.proved.append({"changefeed": "cf"})
     assert api.http.get(f"{BASE}/changefeeds/cf/proofs").json()["differing"] == 2
 
@@ -285,6 +292,63 @@ def test_topics_names_and_checks_are_the_buss(api: Api) -> None:
     assert api.ask("GET", f"{BASE}/tables")[1] == {"total": 1, "items": [{"id": 1, "name": "a.b"}]}
     (finding,) = api.ask("GET", f"{BASE}/checks")[1]["items"]
     assert finding["said"] == "PD does not answer"
+
+
+# -- history
+
+
+def test_history_of_the_bus_is_kept_whether_or_not_somebody_looks(
+    bus: Memory, api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked, look = [], watch.seen_bus
+
+    def counted(bus: Backend | None) -> SeenBus:
+        looked.append(bus)
+        return look(bus)
+
+    monkeypatch.setattr(watch, "LOOK_S", 0.01)
+    monkeypatch.setattr(watch, "seen_bus", counted)
+    context = ApiContext()
+    context.backend = bus
+    with closing(watch.HistoryWatch(context)) as kept:
+        wait_until(lambda: len(looked) > 1, lambda: None)
+        bus.live = [ME]
+        wait_until(lambda: bool(kept.events()), lambda: None)
+        put_in(bus, URI, "failed", "sorter.topic_missing")
+        wait_until(lambda: bool(kept.events(("default", "cf"))), lambda: None)
+        context.backend = None
+        wait_until(lambda: "cannot look" in kept.events()[0]["text"], lambda: None)
+    api.context.history = kept
+    said = api.ask("GET", f"{BASE}/events")[1]
+    assert said["capture"] == ME.capture_id
+    assert [item["text"] for item in said["items"]][::-1][:2] == [
+        "capture 127.0.0.1:2 has gone",
+        "changefeed cf is failed: sorter.topic_missing",
+    ]
+    (of_feed,) = api.ask("GET", f"{BASE}/events?changefeed=cf")[1]["items"]
+    assert of_feed["changefeed"] == "cf"
+    shown = api.ask("GET", f"{BASE}/changefeeds/cf")[1]["history"]
+    assert [event["text"] for event in shown["events"]] == [of_feed["text"]]
+
+
+def test_batches_of_a_changefeed_say_where_they_ran(bus: Memory, api: Api) -> None:
+    history = History()
+    for checkpoint_ts, rows, spark in ((5, 0, 0), (9, 7, 3)):
+        status = ChangefeedStatus(
+            state="normal",
+            checkpoint_ts=Ts(checkpoint_ts),
+            resolved_ts=Ts(9),
+            rows_total=rows,
+            spark_rows_total=spark,
+            batch_rows=rows,
+            batch_s=0.5,
+        )
+        bus.kept["default", "cf"] = replace(bus.kept["default", "cf"], status=status)
+        history.take(watch.seen_bus(bus), float(checkpoint_ts))
+    (batch,) = history.batches(("default", "cf"))
+    assert {"rows": 7, "seconds": 0.5, "rows_since": 7, "spark_rows_since": 3, "checkpoint_ts": 9}.items() <= (
+        batch.items()
+    )
 
 
 # -- drafts

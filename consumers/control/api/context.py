@@ -1,9 +1,9 @@
 """What every route is given: the bus, the namespace, who asks, and the owner, who may be another capture."""
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from typing import Annotated
+from typing import Annotated, Any, Protocol
 
 from fastapi import Depends, Path, Query, Request, Response
 
@@ -19,6 +19,7 @@ from schemas.addresses import host_of, is_loopback
 from schemas.errors import BusError
 from schemas.ids import CaptureId
 from schemas.nodes.changefeed import NAMESPACE_DEFAULT
+from schemas.nodes.sorter_service import FeedName
 
 FORWARDED_BY = "X-Forwarded-By-Capture"
 """On a request that a capture passes on: it is passed on once, for who gets it was the owner a moment ago."""
@@ -33,6 +34,18 @@ BODY_KEY = "tidebus.body"
 """Of the request's scope: the body as it came."""
 
 
+class History(Protocol):
+    """What a capture has seen of the bus since it began. Safe in any thread."""
+
+    def events(self, name: FeedName | None = None) -> Sequence[Mapping[str, Any]]:
+        """Return what has changed, newest first, of one changefeed where it is named."""
+        ...
+
+    def batches(self, name: FeedName) -> Sequence[Mapping[str, Any]]:
+        """Return a changefeed's newest batches, newest first."""
+        ...
+
+
 class ApiContext:
     """What an app serves from; ``backend`` is None between two ZooKeeper sessions."""
 
@@ -40,6 +53,8 @@ class ApiContext:
         """``credentials``: None lets everybody ask. ``hosts``: names under which this server is asked."""
         self.backend: Backend | None = None
         self.tls, self.credentials, self.hosts = tls or ApiTls(), credentials, hosts or Hosts()
+        self.history: History | None = None
+        """None: nobody keeps one."""
         self.is_closing = False
         """Once the server ends: what it sends without end has to."""
 

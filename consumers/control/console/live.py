@@ -26,6 +26,8 @@ CLIENTS_MAX: Final = 32
 PERIOD_S: Final = 2.0
 STREAM_S: Final = 600.0
 """Then a stream ends, and the browser opens another: a user who may not ask any more is out by then."""
+NEWS_MAX: Final = 10
+"""Newest events that come with each, to be announced once."""
 _LOOK_S: Final = 0.25
 """Between two looks whether the server ends."""
 _OVERVIEW: Final = "/api/tidebus/overview"
@@ -84,8 +86,10 @@ def _shown(request: Request, bus: Any) -> dict[str, Any]:
     overview = _overview(request, bus)
     upstreams = {item["upstream"]: item for item in overview["upstreams"]}
     feeds = [{**feed, "lags": lags_of(feed, upstreams.get(feed["upstream"]))} for feed in overview["changefeeds"]]
+    history = context_of(request).history
+    news = history.events()[:NEWS_MAX] if history is not None else ()
     shown = {**overview, "changefeeds": feeds, "answered_by": bus.capture.capture_id, "waits": waits_of(overview)}
-    return dict(exact(shown))
+    return dict(exact({**shown, "news": news}))
 
 
 def _overview(request: Request, bus: Any) -> dict[str, Any]:

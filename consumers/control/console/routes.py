@@ -17,7 +17,7 @@ from pydantic import Field
 
 from consumers.control.api.backend import Backend
 from consumers.control.api.bodies import FeedRequest, StoredFeed, feed_body
-from consumers.control.api.context import Bus, FeedId, Namespace, User
+from consumers.control.api.context import Bus, FeedId, Namespace, User, context_of
 from consumers.control.api.errors import BusyError, NoSuchRouteError
 from consumers.control.api.image_routes import PROOFS_LOOKED_AT, images_body
 from consumers.control.api.replica_config import replica_config
@@ -37,6 +37,7 @@ from consumers.control.console.live import CLIENTS_MAX, LiveOverview, stream
 from schemas.config.changefeed import load_changefeed, parse_changefeed_text
 from schemas.errors import BusError, ConfigError
 from schemas.masking import MASK
+from schemas.nodes.sorter_service import FeedName
 from schemas.sink.topic import has_processors
 
 pages = APIRouter(prefix="/console", dependencies=[User], include_in_schema=False)
@@ -48,6 +49,8 @@ ANY_SINK: Final = "kafka://127.0.0.1:9092/tables?protocol=canal-json"
 """For who asks for the tables of all changefeeds."""
 TABLES_MAX: Final = 2000
 """Names in one answer."""
+EVENTS_SHOWN: Final = 20
+"""On the page of a changefeed."""
 _SHOWN_MASK: Final = "xxxxx"
 """TiCDC's, in sink URIs."""
 TURN_S: Final = 3.0
@@ -98,7 +101,7 @@ async def live(request: Request) -> Response:
 
 
 @router.get("/changefeeds/{changefeed_id}", summary="All that the page of a changefeed shows")
-def feed_page(bus: Bus, namespace: Namespace, feed_id: FeedId) -> Any:
+def feed_page(request: Request, bus: Bus, namespace: Namespace, feed_id: FeedId) -> Any:
     """Return settings without secrets, state, what to do about its error, and what each button would do."""
     feed = bus.feed(feed_id, namespace)
     shown = feed_body(feed, bus.upstream_id(feed.info.upstream))
@@ -113,6 +116,7 @@ def feed_page(bus: Bus, namespace: Namespace, feed_id: FeedId) -> Any:
             "settings": setting_rows(feed.info.config, feed.info.sink_uri),
             "advice": asdict(advice_for(error["code"], _codes(), sink)) if error else None,
             "images": images,
+            "history": _history(request, name),
             "verbs": [asdict(verb) for verb in verbs_of(feed.state, sink)],
             "table_verbs": [asdict(verb) for verb in table_verbs_of(feed.state, sink)],
             "work": {**_work(feed), "sorter": sorter_body(bus, name, places.get(name))},
@@ -146,6 +150,18 @@ def log_lines(bus: Bus, namespace: Namespace, changefeed: Annotated[str, Query(m
     """
     items = [line for line in bus.log_lines() if not changefeed or _is_of(line, changefeed, namespace)]
     return exact({"capture": bus.capture.capture_id, "items": items[::-1]})
+
+
+@router.get("/events", summary="What has happened on the bus since this capture began")
+def bus_events(
+    request: Request, bus: Bus, namespace: Namespace, changefeed: Annotated[str, Query(max_length=200)] = ""
+) -> Any:
+    """Return changes of states, owners, captures and stalls as this capture has seen them, newest first, of a
+    changefeed alone where one is named; at most a thousand. It looks every few seconds.
+    """
+    history = context_of(request).history
+    items = history.events((namespace, changefeed) if changefeed else None) if history else ()
+    return exact({"capture": bus.capture.capture_id, "items": items})
 
 
 @router.get("/tables", summary="Names of the upstream's tables, by id")
@@ -215,6 +231,13 @@ def _check_draft(body: DraftBody) -> None:
         raise ConfigError("sink_uri is empty; it says where to", key="sink-uri")
     if _SHOWN_MASK in body.sink_uri or MASK in body.sink_uri:
         raise ConfigError("a masked secret would be stored; write it out again", key="sink-uri")
+
+
+def _history(request: Request, name: FeedName) -> dict[str, Any]:
+    history = context_of(request).history
+    if history is None:
+        return {"events": (), "batches": ()}
+    return {"events": history.events(name)[:EVENTS_SHOWN], "batches": history.batches(name)}
 
 
 def _is_of(line: Mapping[str, Any], changefeed_id: str, namespace: str) -> bool:

@@ -1,7 +1,8 @@
 """What the page of a changefeed shows of its newest proofs: which windows come out even, and which nobody told of."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 from schemas.flow.chain import check_chain
@@ -10,6 +11,7 @@ from schemas.flow.proof import decode_proof
 
 WINDOWS_SHOWN: Final = 10
 FINDINGS_SHOWN: Final = 20
+TABLES_SHOWN: Final = 15
 
 
 def proofs_shown(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -34,7 +36,17 @@ def proofs_shown(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "stretches": [{"after_ts": each.after_ts, "upto_ts": each.upto_ts} for each in untold],
         "findings": [each.said for each in report.findings][-FINDINGS_SHOWN:],
         "newest": [window for window in reversed(newest) if window],
+        "busiest": _busiest(contents, [line for line, wrong in faults.items() if "unreadable" in wrong]),
     }
+
+
+def _busiest(contents: Sequence[bytes], unreadable: Collection[int]) -> list[dict[str, int]]:
+    """Return the physical tables of most row changes written in all these windows; each names its largest tables."""
+    rows: Counter[int] = Counter()
+    for line, content in enumerate(contents, 1):
+        if line not in unreadable:
+            rows.update({table: each.count for table, each in decode_proof(content).window.tables.items()})
+    return [{"table_id": table, "rows": count} for table, count in rows.most_common(TABLES_SHOWN) if count]
 
 
 def _window(content: bytes, faults: Sequence[str]) -> dict[str, Any] | None:

@@ -3,7 +3,8 @@
 import { button, card, el, figures, stateMark, table } from "./dom.js";
 import { ask, feedPath } from "./api.js";
 import { named } from "./dialogs.js";
-import { bytes, count, feedName, seconds, shortId, timeOf } from "./words.js";
+import { bytes, count, feedName, moment, seconds, shortId, timeOf } from "./words.js";
+import { eventTable } from "./events.js";
 import { feedRate, lag, legend, sorter } from "./overview.js";
 import { TITLES, askVerb } from "./verbs.js";
 import { askImages, imageCard } from "./images.js";
@@ -11,7 +12,7 @@ import { askImages, imageCard } from "./images.js";
 const BASE = "/api/tidebus/console";
 const topics = new Map();  // by changefeed: asked for once, for each asks Kafka for all schemas
 const proofs = new Map();  // as topics: each reads the end of a topic
-let everySetting = false;
+let [everySetting, names, asksNames] = [false, new Map(), false];
 
 export const changefeed = {
   title: ([namespace, id]) => `Changefeed ${feedName({ namespace, id })}`,
@@ -24,16 +25,20 @@ export const changefeed = {
       asked.set(key, { waits: true });
       ask("GET", feedPath(feed, tail, BASE)).then((said) => asked.set(key, said), (error) => asked.set(key, { refusal: error.message }));
     }
+    if (!names.size && !asksNames && proofs.get(key)?.busiest?.length) {
+      asksNames = true;
+      ask("GET", `${BASE}/tables`).then((said) => { names = new Map(said.items.map((item) => [String(item.id), item.name])); }, () => {});
+    }
     return { feed, key, page: await ask("GET", feedPath(feed, "", BASE)) };
   },
-  leave: () => { topics.clear(); proofs.clear(); },
+  leave: () => { topics.clear(); proofs.clear(); [names, asksNames] = [new Map(), false]; },
   view: (params, data, live) => {
     if (!data) return el("p", null, "Asking the bus …");
     const { feed, key, page } = data;
     const now = live.overview?.changefeeds.find((item) => item.namespace === feed.namespace && item.id === feed.id);
     return [
       error(page), state(feed, page, now, live), imageCard(page), verbs(page),
-      el("div", { class: "columns" }, work(page, now), settings(page)), proofCard(feed, proofs.get(key)), topicCard(feed, page, topics.get(key)),
+      el("div", { class: "columns" }, work(page, now), settings(page)), history(page), proofCard(feed, proofs.get(key)), topicCard(feed, page, topics.get(key)),
     ];
   },
   actions: {
@@ -94,6 +99,15 @@ function work({ work: done, shares }, now) {
     shares.map((share) => [shortId(share.capture), share.partitions.join(", ") || "none"]))]);
 }
 
+// As the capture that serves this page has seen it since it began.
+function history({ history: { events, batches } }) {
+  const cuts = batches.length > 0 && table("Newest batches, one a look", [["Seen at"], ["Up to"], ["Rows", "number"], ["Took", "number"], ["Rows since the look before", "number"], ["By Spark", "number"], ["Where and why"]],
+    batches.map((item) => [moment(item.at_s), timeOf(item.checkpoint_ts), count(item.rows), `${item.seconds.toFixed(2)} s`, count(item.rows_since), count(item.spark_rows_since), [item.at, item.reason].filter(Boolean).join(", ")]));
+  return el("section", { class: "card", "aria-label": "History", id: "history" }, el("h2", null, "History"),
+    el("p", null, "Since the capture that serves this page began, which looks every three seconds."),
+    events.length ? eventTable(events) : el("p", null, "Its state has not changed."), cuts || el("p", null, "No batch with rows has been seen."));
+}
+
 function settings({ settings: rows }) {
   const shown = everySetting ? rows : rows.filter((row) => row.differs);
   return card("Settings", el("p", null, everySetting ? "All settings." : "What differs from the defaults."),
@@ -114,7 +128,9 @@ function proofCard(feed, said) {
   ]), said.findings.length > 0 && el("ul", { class: "problem" }, said.findings.map((text) => el("li", null, text))),
   said.stretches.length > 0 && el("ul", null, said.stretches.map((item) => el("li", null, `Nobody told of what was between ${timeOf(item.after_ts)} and ${timeOf(item.upto_ts)}.`))),
   table("Newest windows", [["Up to"], ["Rows read", "number"], ["Left out", "number"], ["Written", "number"], ["Proven"]], said.newest.map((item) => [
-    timeOf(item.upto_ts), count(item.landed), count(item.left_out), count(item.written), item.faults.length ? `no: ${item.faults.join(", ")}` : "yes"])), all, again);
+    timeOf(item.upto_ts), count(item.landed), count(item.left_out), count(item.written), item.faults.length ? `no: ${item.faults.join(", ")}` : "yes"])), all, again,
+  said.busiest.length > 0 && [el("h3", null, "Busiest tables of these windows"), table("Busiest tables", [["Table"], ["Id", "number"], ["Rows written", "number"]],
+    said.busiest.map((item) => [names.get(String(item.table_id)) ?? "not known any more", item.table_id, count(item.rows)]))]);
 }
 
 function topicCard(feed, { changefeed: { sink_uri: uri } }, said) {

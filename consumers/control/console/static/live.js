@@ -1,11 +1,10 @@
-// The newest overview, rates from one to the next, and what has changed since this page was opened.
+// The newest overview, rates from one to the next, and events of the server's as they come.
 
 import { say } from "./dom.js";
-import { feedName } from "./words.js";
 
-const [RATE_MS, CURVE_MAX, EVENTS_MAX, POLL_MS] = [10000, 90, 300, 5000];
+const [RATE_MS, CURVE_MAX, POLL_MS] = [10000, 90, 5000];
 
-export const live = { overview: null, at: 0, trouble: "", events: [], rates: new Map(), curves: new Map() };
+export const live = { overview: null, at: 0, trouble: "", rates: new Map(), curves: new Map() };
 let [source, listener, poll] = [null, () => {}, 0];
 
 // EventSource holds one of the browser's six connections to this server, so a page that nobody looks at closes it.
@@ -37,7 +36,7 @@ function close() {
 }
 
 function fail(reason) {
-  if (live.trouble !== reason) note(reason);
+  if (live.trouble !== reason) say(reason);
   live.trouble = reason;
   listener();
 }
@@ -51,7 +50,7 @@ function take(overview) {
     rate(`feed ${feed.namespace}/${feed.id}`, now, feed.rows_total);
     curve(`feed ${feed.namespace}/${feed.id}`, feed.lags.whole);
   }
-  if (before) compare(before, overview);
+  announce(before, overview);
   listener();
 }
 
@@ -77,39 +76,9 @@ function curve(key, value) {
   live.curves.set(key, points);
 }
 
-function compare(before, after) {
-  differ(before.captures, after.captures, (capture) => capture.id, {
-    came: (capture) => `capture ${capture.address} has come`,
-    went: (capture) => `capture ${capture.address} has gone`,
-    changed: (old, now) => (now.is_owner && !old.is_owner ? `capture ${now.address} is the owner now` : ""),
-  });
-  differ(before.changefeeds, after.changefeeds, (feed) => `${feed.namespace}/${feed.id}`, {
-    came: (feed) => `changefeed ${feedName(feed)} has been created`,
-    went: (feed) => `changefeed ${feedName(feed)} is gone`,
-    changed: (old, now) => {
-      if (old.state !== now.state) return `changefeed ${feedName(now)} is ${now.state}${now.error ? `: ${now.error.code}` : ""}`;
-      if ((old.error?.code ?? "") !== (now.error?.code ?? "") && now.error) return `changefeed ${feedName(now)}: ${now.error.code}`;
-      const [from, to] = [old.sorter?.capture ?? "", now.sorter?.capture ?? ""];
-      return from && to && from !== to ? `changefeed ${feedName(now)} has moved to capture ${to}` : "";
-    },
-  });
-  const stalls = (overview) => overview.upstreams.flatMap((item) => item.stalls ?? []).map((text) => ({ text }));
-  differ(stalls(before), stalls(after), ({ text }) => text, {
-    came: ({ text }) => `stalled: ${text}`, went: ({ text }) => `no longer: ${text}`, changed: () => "",
-  });
-}
-
-function differ(before, after, nameOf, { came, went, changed }) {
-  const [old, now] = [before, after].map((items) => new Map(items.map((item) => [nameOf(item), item])));
-  for (const [name, item] of now) {
-    const text = old.has(name) ? changed(old.get(name), item) : came(item);
-    if (text) note(text);
-  }
-  for (const [name, item] of old) if (!now.has(name)) note(went(item));
-}
-
-export function note(text) {
-  live.events.unshift({ at: Date.now(), text });
-  live.events.length = Math.min(live.events.length, EVENTS_MAX);
-  say(text);
+// Events that the server has noted since the answer before are said once; another capture numbers its own.
+function announce(before, after) {
+  const newest = before?.answered_by === after.answered_by ? before.news[0]?.number ?? 0 : Infinity;
+  const fresh = after.news.filter((event) => event.number > newest);
+  if (fresh.length) say(fresh.reverse().map((event) => event.text).join("; "));
 }

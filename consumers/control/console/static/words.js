@@ -28,6 +28,10 @@ export function clock(ms) {
   return new Date(ms).toLocaleTimeString("sv");
 }
 
+export function moment(atS) {
+  return new Date(atS * 1000).toLocaleString("sv");
+}
+
 export function feedName(feed) {
   return feed.namespace === "default" ? feed.id : `${feed.namespace}/${feed.id}`;
 }

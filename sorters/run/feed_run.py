@@ -127,6 +127,7 @@ class FeedRun:
         self._sources = OwnSources(raw_config, raw_topics) if sources is None else sources
         self._frontier, self._schemas = self._sources.frontier, self._sources.schemas
         feed = compile_feed(config, info.namespace, changefeed_id=info.changefeed_id)
+        feed = feed if image_name else replace(feed, initial=None)
         if own:
             # Sorters of one epoch and release make the same rows; nobody changes a changefeed within an epoch.
             feed = replace(feed, flow_writer=f"{info.epoch}-{VERSION}")

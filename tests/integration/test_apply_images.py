@@ -8,10 +8,14 @@ import pytest
 
 from compose.stack.mariadb import LocalMariaDb
 from consumers.processors.apply.errors import RowRefusedError, ShapeDiffersError
+from schemas.config.changefeed import load_changefeed
 from schemas.ddl.job import DdlType
 from schemas.sink.position import RowOp
+from sorters.core.feed.ddl_filter import events_to_send
+from sorters.core.feed.feed import compile_feed
 from tests.support.apply import START_TS, Crash, Faults, Processor, faulty_connections, rows, run_sql, table
 from tests.support.apply_tables import A, B, feed, two_tables
+from tests.support.ddl_jobs import job, snapshot, table_info
 from tests.support.mariadb import mariadb
 from tests.support.sink_log import SinkLog, form
 
@@ -283,3 +287,21 @@ def test_apply_row_that_is_refused_within_an_image_is_named(mariadb: LocalMariaD
         Processor(mariadb, log, feed).apply(20)
     assert (caught.value.fields["key"], caught.value.fields["commit_ts"]) == ("2", 10)
     assert table(mariadb, "d.a") == []
+
+
+def test_apply_of_a_table_that_is_renamed_into_the_filter_makes_it_before_its_image(
+    mariadb: LocalMariaDb, feed: str
+) -> None:
+    info = table_info(11, "a")
+    store = snapshot(("d", 1, [{**info, "name": {"O": "away", "L": "away"}}]))
+    change = store.apply(job(12, DdlType.RENAME_TABLE, schema_id=1, table_id=11, table_info=info))
+    assert change is not None
+    config = load_changefeed("kafka://h:1/t?protocol=canal-json", {"initial": "snapshot", "filter": {"rules": ["d.a"]}})
+    (event,) = events_to_send(change, compile_feed(config, "default"))
+    log = SinkLog()
+    log.ddl(12, event.type, "d.a", event.query, restored=event.restored)
+    log.image(0, A, 20, ("1", "(1,1)"), ("2", "(2,2)"))
+    log.rows(0, A, 21, (UPDATE, "2", "(2,20)"))
+    log.watermark(30)
+    Processor(mariadb, log, feed).apply(30)
+    assert table(mariadb, "d.a") == [(1, 1), (2, 20)]

@@ -127,7 +127,7 @@ def test_lake_table_that_left_the_changefeed_and_comes_back_with_an_image_has_no
 ) -> None:
     left_ts, back_ts = START_TS + 20_000, START_TS + 30_000
     uri = f"iceberg://?warehouse=file://{lake.folder}&mode=upsert&commit-interval=1s"
-    rules = {"rules": ["bank.debit", "bank.credit"], "ignore-txn-start-ts": [back_ts - 1]}
+    rules = {"rules": ["bank.debit", "bank.credit"]}
     sorter.create(bank.log.upstream, uri, start_ts=START_TS, config={"initial": "snapshot", "filter": rules})
     imaged = ImagedBank(bank, feed_name(sorter))
     imaged.write()

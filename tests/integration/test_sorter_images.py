@@ -8,7 +8,7 @@ import signal
 import threading
 from collections.abc import Callable, Collection
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,18 +22,9 @@ from edges.kafka.access import KafkaAccess
 from edges.registry.access import RegistryAccess
 from schemas.changes import Op
 from schemas.config.changefeed import load_changefeed
-from schemas.ids import CaptureId, TableId, Ts, UpstreamId
+from schemas.ids import Ts, UpstreamId
 from schemas.nodes.changefeed import ChangefeedInfo
-from schemas.rawlog.image_batch import ScanName
 from schemas.rawlog.images import (
-    IdRange,
-    ImageBarrier,
-    ImageChunk,
-    ImageFeed,
-    ImageScan,
-    ImageState,
-    KeyRange,
-    TableImage,
     image_feed,
 )
 from schemas.sink.position import PositionClass, decode_position
@@ -48,122 +39,13 @@ from sorters.run.epochs import CutProgress
 from sorters.run.feed_run import FeedRun
 from sorters.run.state_log import StateLog
 from sorters.run.status import StatusBoard
-from tests.support.raw_log import START_TS, Change, RawLog, SinkRecord, read_topic, recorded, row_key
+from tests.support.imaged_log import END, FEED, FIRST, HALF, KEYS, SECOND, TABLE, ImagedLog, value
+from tests.support.raw_log import START_TS, RawLog, SinkRecord, read_topic, recorded, row_key
 from tests.support.sorter_process import Sorter
 
-TABLE = TableId(114)
-KEYS, HALF = 60, 30
-FIRST, SECOND, END = (Ts(START_TS + after) for after in (1_000, 2_000, 3_000))
-"""Where the lower half of the table goes out, and the upper half; where the log ends."""
-FEED = image_feed("default", "images", 7)
 DEADLINE_S = 120.0
-WHOLE, LOWER, UPPER = (
-    KeyRange.of_table(TABLE),
-    KeyRange(KeyRange.of_table(TABLE).start, row_key(TABLE, HALF)),
-    KeyRange(row_key(TABLE, HALF), KeyRange.of_table(TABLE).end),
-)
 Emitted = tuple[int, int, str, bool]
 """commit_ts, handle, what, and whether it is of the image."""
-
-
-def value(number: int) -> bytes:
-    """Return one of the recorded rows' values."""
-    return recorded("sbtest1")[1][number].value
-
-
-@dataclass
-class ImagedLog:
-    """A raw log, and what the owner says of images in it."""
-
-    log: RawLog
-    feed: str
-    mode: str = "initial"
-    version: int = 0
-    changed: dict[int, int] = field(default_factory=dict)
-    """Rows that were changed, and when first."""
-
-    def say(self, ts: int, **images: Any) -> None:
-        """Publish a frontier record at START_TS + ts, with other images than before."""
-        self.version += 1
-        state = ImageState(version=(1, self.version), **images)
-        self.log.advance(START_TS + ts, images=state)
-
-    def rows_at(self, ts: Ts, start: int, end: int) -> dict[bytes, bytes]:
-        """Return rows of the table as they are at ``ts``."""
-        return {
-            row_key(TABLE, number): value(1 if self.changed.get(number, END) <= ts else number)
-            for number in range(start, end)
-        }
-
-    def waits(self) -> tuple[ImageFeed, ...]:
-        """Return the changefeed as it waits for the table."""
-        return (ImageFeed(feed=self.feed, **{self.mode: (IdRange(TABLE, TABLE),)}),)
-
-    def barrier(self, ts: Ts, of: KeyRange) -> tuple[ImageBarrier, ...]:
-        """Return an open barrier, announced by the next record."""
-        scan = ImageScan(
-            number=0, capture=CaptureId("c"), table_id=TABLE, feeds=(self.feed,), keys=of, bytes_max=1 << 24
-        )
-        return (ImageBarrier(ts=ts, feeds=(self.feed,), scans=(scan,), low=tuple(self.log.ends)),)
-
-    def change(self, after: int, handle: int) -> None:
-        """Land an update of a row at START_TS + after."""
-        before = self.rows_at(Ts(START_TS + after), handle, handle + 1)[row_key(TABLE, handle)]
-        change = Change(START_TS + after, row_key(TABLE, handle), value(1), before)
-        self.changed.setdefault(handle, START_TS + after)
-        self.log.rows(TABLE, [change], partition=handle % 2)
-
-    def chunk(self, ts: Ts, of: KeyRange, rows: dict[bytes, bytes]) -> tuple[ImageChunk, ...]:
-        """Land a chunk, in records of seven rows."""
-        return (self.log.image(ScanName(ts, 0, 0), of, rows, feeds=(self.feed,), batch_rows=7),)
-
-    def write(self) -> None:
-        """Write all of it: two barriers, each of which the frontier passes before it is closed."""
-        lower = (TableImage(table_id=TABLE, feeds=(self.feed,), done=(LOWER,)),)
-        self.log.snapshot([recorded("sbtest1")[0]])
-        self.change(100, 1)
-        self.log.advance(START_TS + 150)
-        self.say(200, feeds=self.waits())
-        self.change(300, 40)
-        barriers = self.barrier(FIRST, LOWER)
-        self.say(400, feeds=self.waits(), barriers=barriers)
-        self.change(500, 2)
-        self.change(1_100, 2)
-        self.change(1_200, 40)
-        self.say(1_300, feeds=self.waits(), barriers=barriers)
-        self.say(1_400, feeds=self.waits(), chunks=self.chunk(FIRST, LOWER, self.rows_at(FIRST, 0, HALF)))
-        self.change(1_500, 3)
-        self.change(1_600, 41)
-        barriers = self.barrier(SECOND, UPPER)
-        self.say(1_700, feeds=self.waits(), tables=lower, barriers=barriers)
-        self.change(2_100, 4)
-        self.change(2_200, 42)
-        self.say(2_300, feeds=self.waits(), tables=lower, barriers=barriers)
-        self.say(
-            2_400, feeds=self.waits(), tables=lower, chunks=self.chunk(SECOND, UPPER, self.rows_at(SECOND, HALF, KEYS))
-        )
-        self.say(2_500, feeds=(ImageFeed(feed=self.feed),))
-        self.change(2_600, 43)
-        self.say(3_000, feeds=(ImageFeed(feed=self.feed),))
-
-    def write_resync(self) -> None:
-        """Write a resync: its opening, at a barrier of its own, then all rows at another."""
-        start = KeyRange.of_table(TABLE).start
-        opening, rest = KeyRange(start, start + b"\0"), KeyRange(start + b"\0", KeyRange.of_table(TABLE).end)
-        begun = (TableImage(table_id=TABLE, feeds=(self.feed,), done=(opening,)),)
-        self.log.snapshot([recorded("sbtest1")[0]])
-        self.change(100, 1)
-        self.log.advance(START_TS + 150)
-        self.say(400, feeds=self.waits(), barriers=self.barrier(FIRST, opening))
-        self.change(500, 2)
-        self.say(1_400, feeds=self.waits(), chunks=self.chunk(FIRST, opening, {}))
-        self.change(1_500, 3)
-        self.say(1_700, feeds=self.waits(), tables=begun, barriers=self.barrier(SECOND, rest))
-        self.change(2_100, 4)
-        self.say(
-            2_400, feeds=self.waits(), tables=begun, chunks=self.chunk(SECOND, rest, self.rows_at(SECOND, 0, KEYS))
-        )
-        self.say(3_000, feeds=(ImageFeed(feed=self.feed),))
 
 
 def image(ts: Ts, start: int, end: int) -> list[Emitted]:
@@ -245,6 +127,7 @@ class Machine:
     """What is begun."""
     checkpoint_ts: Ts = START_TS
     dies: str = ""
+    rules: tuple[str, ...] = ("*.*",)
     progress: list[Ts] = field(default_factory=list)
     over: threading.Event = field(default_factory=threading.Event)
 
@@ -303,7 +186,10 @@ class Machine:
             schema_registry=RegistryAccess(),
             data_dir=self.data_dir,
             info=info,
-            config=replace(load_changefeed(info.sink_uri, {}), initial="snapshot", state_proofs=("*.*",)),
+            config=load_changefeed(
+                info.sink_uri,
+                {"initial": "snapshot", "state-proofs": ["*.*"], "filter": {"rules": list(self.rules)}},
+            ),
             checkpoint_ts=self.checkpoint_ts,
             before_cut=lambda: None,
             on_progress=self._on_progress,
@@ -384,6 +270,24 @@ def test_resync_empties_the_table_at_a_ts_of_its_own_before_the_rows_wherever_a_
             table.rows[1_000_000,] = {"id": "1000000"}  # which the source has no more, though no message said so
             table.read(stream, END)
         assert table.proof() == held_at_end((1, 2, 3, 4))
+
+
+def test_table_that_is_renamed_into_the_filter_is_created_and_imaged(
+    stack: Addresses, fresh_name: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, topic = RawLog(stack.kafka, fresh_name("up")), fresh_name("sink")
+    ImagedLog(log, FEED).write_rename()
+    machine = Machine(stack, topic, log, tmp_path, rules=("sb.sbtest1",))
+    machine.run(monkeypatch)
+    records = read_topic(stack.kafka, topic)
+    assert emitted(records) == [*image(FIRST, 0, KEYS), update(1_100, 3)]
+    (ddl,) = (each for each in records if decode_position(each.position).position_class is PositionClass.DDL)
+    message = json.loads(ddl.value or b"")
+    assert (message["type"], message["table"], message["_tidb"]["commitTs"]) == ("CREATE", "sbtest1", START_TS + 200)
+    assert message["sql"].startswith("CREATE TABLE IF NOT EXISTS `sb`.`sbtest1` (")
+    assert (machine.proof().proof, machine.proof().is_proven) == (held_at_end((1, 2, 3)), True)
+    with ChangeStream(stack.kafka, [topic], group=topic) as stream:
+        assert MaterialisedTable("sb", "sbtest1").read(stream, END).proof() == held_at_end((1, 2, 3))
 
 
 def test_sorter_process_killed_in_mid_chunk_is_followed_by_one_that_repeats_the_chunk(

@@ -3,11 +3,15 @@
 The schema store takes every job; here it is only decided what goes downstream, and whether the changefeed may go on.
 """
 
+from dataclasses import replace
+
 from schemas.ddl.job import DdlType
 from schemas.ddl.schema_change import SchemaChange
 from schemas.errors import Action, BusError
+from sorters.core.encode.sql.create_table import create_table
 from sorters.core.feed.feed import CompiledFeed
 from sorters.core.sql.ddl_event import DdlEvent, Eligibility, ddl_events, eligibility
+from sorters.core.sql.tokens import MODE_NO_BACKSLASH_ESCAPES
 
 _BDR_PRIMARY = "primary"
 """In bidirectional replication only this cluster's DDL is sent on, as in TiCDC."""
@@ -21,7 +25,7 @@ class TableBecameIneligibleError(BusError):
 
 
 class RenameIntoFilterError(BusError):
-    """A table that the filter left out got a name that the filter takes in: what it held before would be missing."""
+    """A table that the filter left out got a name that the filter takes in, and no image is to bring what it held."""
 
     code, action = "sorter.rename_into_filter", Action.STOP_CHANGEFEED
 
@@ -31,10 +35,13 @@ def events_to_send(change: SchemaChange, feed: CompiledFeed) -> list[DdlEvent]:
 
     Raises:
         TableBecameIneligibleError, RenameIntoFilterError: the changefeed must not go on; as in TiCDC.
+        CorruptDataError: the TableInfo of a table that is renamed into the filter does not decode.
     """
     if change.job.start_ts in feed.ignore_start_ts:
         return []
-    events = [event for event in ddl_events(change) if _matches(event, feed)]
+    events = [
+        _created(event) if _enters(event, feed) else event for event in ddl_events(change) if _matches(event, feed)
+    ]
     if not events:
         return []
     if not feed.force_replicate:
@@ -54,18 +61,57 @@ def events_to_send(change: SchemaChange, feed: CompiledFeed) -> list[DdlEvent]:
 def _matches(event: DdlEvent, feed: CompiledFeed) -> bool:
     if not event.table:
         return feed.filter.matches_schema(event.schema)
-    new = feed.filter.matches(event.schema, event.table)
     if event.type not in _RENAMES:
-        return new
-    old = feed.filter.matches(event.pre_schema, event.pre_table)
-    if new and not old:
-        raise RenameIntoFilterError(
-            "table is renamed into the filter",
-            table=f"{event.pre_schema}.{event.pre_table}",
-            new_table=f"{event.schema}.{event.table}",
-            commit_ts=event.commit_ts,
-        )
-    return old
+        return feed.filter.matches(event.schema, event.table)
+    if not _enters(event, feed):
+        return feed.filter.matches(event.pre_schema, event.pre_table)
+    if _is_imaged(event, feed):
+        return True
+    raise RenameIntoFilterError(
+        "table is renamed into the filter",
+        table=f"{event.pre_schema}.{event.pre_table}",
+        new_table=f"{event.schema}.{event.table}",
+        commit_ts=event.commit_ts,
+    )
+
+
+def _enters(event: DdlEvent, feed: CompiledFeed) -> bool:
+    """Tell whether a table gets a name that the filter takes in, from one that it leaves out."""
+    return (
+        event.type in _RENAMES
+        and feed.filter.matches(event.schema, event.table)
+        and not feed.filter.matches(event.pre_schema, event.pre_table)
+    )
+
+
+def _is_imaged(event: DdlEvent, feed: CompiledFeed) -> bool:
+    """Tell whether an image brings the rows that a table has when it enters."""
+    table = event.post
+    return (
+        feed.initial is not None
+        and table is not None
+        and table.has_rows
+        and feed.contains(table.schema, table.table, eligible=table.eligible)
+        and feed.initial.wants(table.schema, table.table)
+    )
+
+
+def _created(event: DdlEvent) -> DdlEvent:
+    """Return the CREATE TABLE that a rename into the filter is to a destination: the old name is not known there."""
+    assert event.post is not None
+    query = create_table(event.post)
+    return replace(
+        event,
+        type=DdlType.CREATE_TABLE,
+        pre_schema="",
+        pre_table="",
+        pre=None,
+        original_query=query,
+        restored_query=query,
+        restored=True,
+        sql_mode=MODE_NO_BACKSLASH_ESCAPES,
+        referred=(),
+    )
 
 
 def _ignored(event: DdlEvent, feed: CompiledFeed) -> bool:

@@ -91,6 +91,8 @@ class CompiledFeed:
     """None: the protocol has none, or the changefeed turned them off."""
     state_proofs: TableFilter | None = None
     """Tables whose state proofs are carried; None: no table's."""
+    initial: InitialTables | None = None
+    """Tables that get an image when they come to the changefeed; None: no run of this feed brings any."""
     initial_schemas: InitialTables | None = None
     """Tables that the destination is to have before the first row (``initial-schema``); None: nobody makes any."""
     flow_writer: str = ""
@@ -209,6 +211,7 @@ def compile_feed(
         message_bytes_max=config.kafka.max_message_bytes,
         partitions=dict(partitions or {}),
         bootstraps=_bootstraps(config, plain),
+        initial=initial_tables(config),
         initial_schemas=initial_tables(config) if _makes_tables(config) else None,
         state_proofs=TableFilter(config.state_proofs, config.case_sensitive) if config.state_proofs else None,
         large_messages=_large_messages(config, plain, f"{namespace}/{changefeed_id}"),

@@ -49,13 +49,15 @@ def image_options(command: Command) -> Command:
             "--image-bytes-per-second",
             type=click.IntRange(min=0),
             default=0,
-            help="Keys and values that scans of table images may read of each store; 0: no bound.",
+            help="Bytes of keys and values that this capture's scans of table images may read of each store; "
+            "several captures add up; 0: no bound.",
         ),
         click.option(
             "--image-rows-per-second",
             type=click.IntRange(min=0),
             default=0,
-            help="Rows that scans of table images may read of each store; 0: no bound.",
+            help="Rows that this capture's scans of table images may read of each store; several captures add up; "
+            "0: no bound.",
         ),
     ):
         wrapper = option(wrapper)

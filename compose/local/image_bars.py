@@ -61,9 +61,15 @@ class ImageBar:
             raise CorruptDataError("progress of table images does not decode", reason=repr(error)) from error
 
 
+def table_text(shown: Mapping[str, Any]) -> str:
+    """Return what a begun table is called: with its partition, where it is one."""
+    partition = f" ({shown['partition']})" if shown.get("partition") else ""
+    return f"{shown['name'] or shown['table_id']}{partition}"
+
+
 def _table(shown: Mapping[str, Any]) -> TableBar:
     return TableBar(
-        name=str(shown["name"] or shown["table_id"]),
+        name=table_text(shown),
         rows=int(shown["rows"]),
         done_share=_number(shown["done_share"]),
         eta_s=_number(shown["eta_s"]),

@@ -9,6 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from compose.local.image_bars import table_text
 from compose.local.monitor import Rate
 
 WIDE: Final = 100
@@ -18,6 +19,8 @@ FIXED_LINES: Final = 9
 ERRORS_MAX: Final = 3
 IMAGES_MAX: Final = 3
 """Changefeeds whose table images are shown."""
+LINES_A_TABLE: Final = 5
+"""So many lines of the terminal give room for one table whose image is begun."""
 _CODE: Final = re.compile(r"^\[[a-z_.]+\] ")
 """Of an error, for logs and greps; here it would hide the words."""
 
@@ -40,7 +43,7 @@ class Top:
     def picture(self, width: int, height: int) -> RenderableType:
         """Return the picture for a terminal of this size."""
         seen = self._overview
-        upstreams = self._upstreams(width)
+        upstreams = self._upstreams(width, max(0, height - FIXED_LINES) // LINES_A_TABLE)
         room = max(2, height - FIXED_LINES - len(upstreams))
         errors = self._errors(width)[: max(0, min(ERRORS_MAX, room // 4))]
         room -= len(errors)
@@ -54,8 +57,8 @@ class Top:
         text = f"TideBus {seen['cluster_id']}: {len(seen['captures'])} captures, {len(seen['changefeeds'])} changefeeds"
         return _line(Text(text, style="bold"), width)
 
-    def _upstreams(self, width: int) -> list[Text]:
-        lines = []
+    def _upstreams(self, width: int, tables_max: int) -> list[Text]:
+        lines: list[Text] = []
         for upstream in self._overview["upstreams"]:
             rate = self._rate(("upstream", upstream["upstream"]))
             held = upstream.get("tables_held", 0)
@@ -68,7 +71,10 @@ class Top:
             for stall in upstream.get("stalls", ())[:1]:
                 text.append(f"; {_CODE.sub('', stall)}", style="yellow")
             lines.append(_line(text, width))
-            lines += [_line(_image(feed), width) for feed in upstream.get("images", ())[:IMAGES_MAX]]
+            for feed in upstream.get("images", ())[:IMAGES_MAX]:
+                tables = feed.get("tables", ())[:tables_max]
+                tables_max -= len(tables)
+                lines += [_line(text, width) for text in (_image(feed), *map(_imaged_table, tables))]
         return lines
 
     def _captures(self, width: int, most: int) -> Table:
@@ -144,6 +150,14 @@ def _image(feed: Mapping[str, Any]) -> Text:
     reason = f"; {feed['reason']}" if feed.get("reason") else ""
     text = f"  images of {feed['id']}, {feed['state']}: {feed['rows']:,} rows, {feed['tables_left']:,} tables left"
     return Text(f"{text}{paused}{eta}{reason}", style="cyan")
+
+
+def _imaged_table(table: Mapping[str, Any]) -> Text:
+    share = "" if table["done_share"] is None else f", {table['done_share']:.0%}"
+    eta = "" if table["eta_s"] is None else f", {_seconds(table['eta_s'])} to go"
+    paused = ", paused" if table.get("is_paused") else ""
+    counts = f"{table['rows']:,} rows, {table['bytes'] / 1e6:,.1f} MB in {table['chunks']:,} chunks"
+    return Text(f"    {table_text(table)}: {counts}{share}{eta}{paused}", style="cyan")
 
 
 def _sorter(sorter: Mapping[str, Any] | None) -> str:

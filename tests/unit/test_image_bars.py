@@ -18,7 +18,9 @@ from schemas.errors import CorruptDataError
 from schemas.ids import TableId, Ts, UpstreamId
 from schemas.nodes.changefeed import ZkPaths
 
-HALF = TableProgress(table_id=TableId(5), name="shop.items", mode="initial", rows=1_200, done_share=0.5, eta_s=9.0)
+HALF = TableProgress(
+    table_id=TableId(5), name="shop.items", partition="p0", mode="initial", rows=1_200, done_share=0.5, eta_s=9.0
+)
 YOUNG = TableProgress(table_id=TableId(6), name="", mode="resync", is_paused=True)
 FEED = FeedProgress(
     namespace="default", id="orders", state="running", tables_left=2, tables_done=3, rows=4_500, eta_s=61.4,
@@ -46,7 +48,7 @@ def drawn(shown: BusView, width: int) -> list[str]:
 def test_a_changefeed_and_its_begun_tables_have_a_line_each() -> None:
     lines = drawn(view(FEED), 100)
     at = lines.index("images of orders, running: 4,500 rows, 3 of 5 tables whole, 61 s to go")
-    assert lines[at + 1].strip() == f"{'█' * (BAR // 2)}{'░' * (BAR // 2)}  50%  shop.items: 1,200 rows, 9 s to go"
+    assert lines[at + 1].strip() == f"{'█' * (BAR // 2)}{'░' * (BAR // 2)}  50%  shop.items (p0): 1,200 rows, 9 s to go"
     assert lines[at + 2].strip() == "6: 0 rows, paused"
     assert not any("images of" in line for line in drawn(view(), 100))
 

@@ -59,7 +59,7 @@ class World:
     def look(self, left: int) -> FeedProgress:
         tables = [FIVE, SIX, *(TableId(number) for number in range(100, 100 + left - 2))][:left]
         waits = FeedWait(self.state, self.reason, tables=tables, paused=self.paused)
-        (feed,) = self.progress.look({FEED: waits}, lambda table: f"d.t{table}")
+        (feed,) = self.progress.look({FEED: waits}, lambda table: (f"d.t{table}", ""))
         return feed
 
 

@@ -149,6 +149,22 @@ def test_an_owner_that_does_not_know_the_changefeeds_changes_nothing() -> None:
     assert world.tick().feeds == ()
 
 
+def test_partitions_whose_images_are_begun_are_named_one_by_one() -> None:
+    world = World({FEED: WISH})
+    definitions = [{"id": number, "name": {"O": name, "L": name}} for number, name in ((51, "p0"), (52, "p1"))]
+    parted = {**table_info(5, "a1"), "partition": {"enable": True, "definitions": definitions}}
+    world.store = snapshot(("d", 1, [parted]))
+    world.tick()
+    world.results = tuple(
+        ScanResult(barrier_ts=barrier.ts, number=scan.number, reached=row_key(scan.table_id, 5))
+        for barrier in world.records[-1].images.barriers
+        for scan in barrier.scans
+    )
+    world.tick()
+    (shown,) = world.images.progress()
+    assert [(table.name, table.partition) for table in shown.tables] == [("d.a1", "p0"), ("d.a1", "p1")]
+
+
 def test_another_owner_goes_on_with_the_barrier_that_it_finds() -> None:
     world = World({FEED: WISH})
     barrier = world.tick().barriers[0]

@@ -103,6 +103,24 @@ def test_top_says_what_of_images_rests_and_why() -> None:
     assert line.strip() == "images of a, running: 1,200 rows, 7 tables left, 9.0 s to go"
 
 
+def test_top_shows_the_tables_whose_images_are_begun_where_there_is_room() -> None:
+    top = Top()
+    counts = {"rows": 1200, "bytes": 3_400_000, "chunks": 2}
+    tables = [
+        {"table_id": 7, "name": "d.t", "partition": "p0", **counts, "done_share": 0.25, "eta_s": 12.0},
+        {"table_id": 8, "name": "", **counts, "done_share": None, "eta_s": None, "is_paused": True},
+        *({"table_id": 9, "name": "d.u", **counts, "done_share": None, "eta_s": None} for _ in range(5)),
+    ]
+    images = {"id": "a", "state": "running", "rows": 1200, "tables_left": 9, "eta_s": None, "tables": tables}
+    top.take(overview(1, [feed(1)], images=[images]), 0.0)
+    lines = [line.strip() for line in drawn(top, 120, 30) if " MB in " in line]
+    assert lines[:2] == [
+        "d.t (p0): 1,200 rows, 3.4 MB in 2 chunks, 25%, 12.0 s to go",
+        "8: 1,200 rows, 3.4 MB in 2 chunks, paused",
+    ]
+    assert (len(lines), len(drawn(top, 120, 30)) <= 30) == (4, True)
+
+
 @pytest.fixture
 def server() -> Iterator[str]:
     bus = Memory()

@@ -295,13 +295,15 @@ def _images(feeds: Sequence[FeedProgress]) -> Iterator[Metric]:
         family = GaugeMetricFamily(f"tidebus_image_{name}", text, labels=_FEED)
         yield _filled(family, (((feed.namespace, feed.id), value(feed)) for feed in feeds))
     shares = GaugeMetricFamily(
-        "tidebus_image_table_done_ratio", "Of the regions of a table that is begun", labels=(*_FEED, "table")
+        "tidebus_image_table_done_ratio",
+        "Of the regions of a table that is begun; each partition is one",
+        labels=(*_FEED, "table", "table_id"),
     )
     begun = ((feed, table) for feed in feeds for table in feed.tables)
     yield _filled(
         shares,
         (
-            ((feed.namespace, feed.id, table.name), table.done_share)
+            ((feed.namespace, feed.id, table.name, str(table.table_id)), table.done_share)
             for feed, table in begun
             if table.done_share is not None
         ),

@@ -24,6 +24,9 @@ TABLES_SHOWN: Final = 8
 COUNT_EVERY_S: Final = 60.0
 """Between two counts of regions."""
 
+NameOf = Callable[[TableId], tuple[str, str]]
+"""Returns ``schema.table`` of a physical id, and the name of its partition; both '' where nobody knows."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableProgress:
@@ -32,6 +35,8 @@ class TableProgress:
     table_id: TableId
     name: str = ""
     """``schema.table``; '': it is not known any more."""
+    partition: str = ""
+    """The name of the partition that it is; '': of none."""
     mode: str
     rows: int = 0
     bytes: int = 0
@@ -148,17 +153,16 @@ class ImageProgress:
             for table in whole:
                 del of_feed.tables[table]
 
-    def look(self, waiting: Mapping[str, FeedWait], name_of: Callable[[TableId], str]) -> Sequence[FeedProgress]:
+    def look(self, waiting: Mapping[str, FeedWait], name_of: NameOf) -> Sequence[FeedProgress]:
         """Return how far changefeeds are.
 
         Args:
             waiting: the changefeeds with images to come.
-            name_of: returns ``schema.table`` of a physical id.
         """
         self._count_anew()
         return tuple(self._feed(name, waiting[name], name_of) for name in sorted(waiting))
 
-    def _feed(self, name: str, waits: FeedWait, name_of: Callable[[TableId], str]) -> FeedProgress:
+    def _feed(self, name: str, waits: FeedWait, name_of: NameOf) -> FeedProgress:
         namespace, _, rest = name.partition("/")
         left, paused = len(waits.tables), frozenset(waits.paused)
         feed = FeedProgress(
@@ -186,7 +190,7 @@ class ImageProgress:
             ),
         )
 
-    def _table(self, feed: str, table: TableId, count: _Count, name: str) -> TableProgress:
+    def _table(self, feed: str, table: TableId, count: _Count, names: tuple[str, str]) -> TableProgress:
         registered = self._images.feed(feed)
         mode = registered.mode_of(table) if registered is not None else None
         share, eta_s = self._share(feed, table), None
@@ -198,7 +202,8 @@ class ImageProgress:
                 eta_s = round((self._clock() - count.began_at_s) / gained * (1 - share), 1)
         return TableProgress(
             table_id=table,
-            name=name,
+            name=names[0],
+            partition=names[1],
             mode=mode.value if mode is not None else "",
             rows=count.rows,
             bytes=count.bytes,

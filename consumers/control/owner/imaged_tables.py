@@ -186,9 +186,13 @@ class ImagedTables:
         """Count no more regions."""
         self._progress.close()
 
-    def _name_of(self, table: TableId) -> str:
+    def _name_of(self, table: TableId) -> tuple[str, str]:
         stored = self._store.newest_of(table)
-        return "" if stored is None else f"{stored.schema}.{stored.table}"
+        if stored is None:
+            return "", ""
+        partitions = self._store.decoded(stored).partitions if stored.partition_ids else ()
+        name = next((partition.name for partition in partitions if partition.id == table), "")
+        return f"{stored.schema}.{stored.table}", name
 
     def _needs(self, name: str, wish: ImageWish) -> bool:
         """Tell whether a changefeed has or may get images."""

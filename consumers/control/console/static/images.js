@@ -25,7 +25,7 @@ function progress(said) {
     ["Rows", count(said.rows)], ["Size", bytes(said.bytes)], ["Left", said.eta_s === null ? "nobody can tell yet" : seconds(Number(said.eta_s)), "small"],
   ]), said.reason && el("p", { class: "hint" }, `Why: ${said.reason}`),
   said.tables.length > 0 && table("Tables that are begun", [["Table"], ["Why"], ["Rows", "number"], ["Size", "number"], ["Regions done", "number"], ["Left", "number"]],
-    said.tables.map((item) => [item.name || item.table_id, item.is_paused ? `${item.mode}, paused` : item.mode, count(item.rows), bytes(item.bytes), left(item.done_share), seconds(item.eta_s === null ? null : Number(item.eta_s))]))];
+    said.tables.map((item) => [(item.name || item.table_id) + (item.partition ? ` (${item.partition})` : ""), item.is_paused ? `${item.mode}, paused` : item.mode, count(item.rows), bytes(item.bytes), left(item.done_share), seconds(item.eta_s === null ? null : Number(item.eta_s))]))];
 }
 
 export function askImages(verb, feed, page, after) {

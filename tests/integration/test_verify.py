@@ -350,6 +350,12 @@ def test_verify_command_reads_the_tidb_at_the_destinations_ts_and_shows_no_secre
             assert (changefeed_id, namespace) == ("f", "default")
             return info
 
+        def upstream_status(self, upstream: UpstreamId) -> dict[str, Any]:
+            assert upstream == "u"
+            return status
+
+    status: dict[str, Any] = {}
+
     @contextmanager
     def open_store(_: object, __: str) -> Iterator[Store]:
         yield Store()
@@ -368,6 +374,14 @@ def test_verify_command_reads_the_tidb_at_the_destinations_ts_and_shows_no_secre
         assert exit_status(item.verdict for item in outcomes) == 0
         run_sql(mariadb, "DELETE FROM d.b WHERE k = 'z'")
         operator_verify.verify(options, outcomes.append, lambda text: pytest.fail(text))
+        status["images"] = [{"namespace": "default", "id": "f", "tables_left": 1, "tables": [{"name": "d.b"}]}]
+        noted: list[str] = []
+        under_way: list[TableOutcome] = []
+        operator_verify.verify(options, under_way.append, noted.append)
+        assert len(noted) == 1
     assert outcomes[-1].differences == named((("1", "z"), "missing"))
     assert exit_status(item.verdict for item in outcomes[-2:]) == 3
+    assert [item.verdict for item in under_way] == [Verdict.SAME, Verdict.NOT_COMPARED]
+    assert under_way[1].reason.startswith("its image is under way; ")
+    assert exit_status(item.verdict for item in under_way) == 1
     assert "s3cret" not in repr(options) + "".join(operator_verify.shown(item, in_json=True) for item in outcomes)

@@ -15,7 +15,8 @@ from consumers.verify.core.differences import (
     differing_buckets,
     key_differences,
 )
-from consumers.verify.core.outcome import Verdict
+from consumers.verify.core.images import ImagesToCome, judged
+from consumers.verify.core.outcome import TableOutcome, Verdict
 from consumers.verify.reader import Name
 from schemas.config.changefeed import load_changefeed
 from schemas.errors import ConfigError
@@ -154,3 +155,32 @@ def test_verify_command_of_no_tidbs_address_is_refused_and_shows_no_part_of_it(
     assert run_cli(["verify", "--changefeed", "f", "--zookeeper", "127.0.0.1:1", "--upstream-dsn", dsn]) == 2
     said = capsys.readouterr().err
     assert "--upstream-dsn" in said and "secretword" not in said
+
+
+def _images(left: int, *names: str) -> ImagesToCome:
+    feed = {"namespace": "n", "id": "f", "tables_left": left, "tables": [{"name": name} for name in names]}
+    others = {"namespace": "n", "id": "other", "tables_left": 9, "tables": [{"name": "d.c"}]}
+    return ImagesToCome.read({"images": [others, feed]}, "n", "f")
+
+
+@pytest.mark.parametrize(
+    ("images", "table", "why"),
+    [
+        (ImagesToCome.read({}, "n", "f"), "d.a", ""),
+        (_images(2, "d.a", "d.a"), "d.a", "its image is under way"),
+        (_images(2, "d.a", "d.a"), "d.b", ""),
+        (_images(3, "d.a", "d.a"), "d.b", "its image may be to come: of 3 tables images are not whole"),
+        (_images(2, "d.a", "d.b"), "d.c", ""),
+    ],
+    ids=["none", "begun", "all begun", "others", "another changefeed"],
+)
+def test_a_difference_is_none_while_the_tables_image_is_not_whole(images: ImagesToCome, table: str, why: str) -> None:
+    seen = TableOutcome(source=table, destination="x.y", verdict=Verdict.DIFFERENT, source_proof=TableProof(9, 1))
+    assert images.why(table) == why
+    said = judged(seen, images)
+    assert (said == seen) == (not why)
+    if why:
+        assert (said.verdict, said.reason.startswith(why)) == (Verdict.NOT_COMPARED, True)
+        assert "9 rows, at the destination 0" in said.reason
+    same = TableOutcome(source=table, destination="x.y", verdict=Verdict.SAME)
+    assert judged(same, images) is same

@@ -20,6 +20,7 @@ from schemas.config.changefeed import load_changefeed
 from schemas.config.zone import check_zone
 from schemas.errors import Action, BusError, ConfigError, CorruptDataError
 from schemas.ids import Ts, UpstreamId
+from schemas.json_text import read_json
 from schemas.nodes.changefeed import (
     ID_CHARS_MAX,
     NAMESPACE_DEFAULT,
@@ -158,6 +159,19 @@ class ChangefeedStore:
             except NoNodeError:
                 applied = None
         return with_applied(feed, status, applied)
+
+    def upstream_status(self, upstream: UpstreamId) -> dict[str, Any]:
+        """Return what the upstream's owner says of it for people; {} if nobody has said anything that can be read.
+
+        Raises:
+            BusError: ZooKeeper failed.
+        """
+        with self._session.requests("reading the upstream's node") as client:
+            try:
+                status = read_json(client.get(self._paths.upstream(upstream))[0] or b"{}")
+            except (NoNodeError, ValueError):
+                return {}
+        return status if isinstance(status, dict) else {}
 
     def list(self, namespace: str = NAMESPACE_DEFAULT) -> list[ChangefeedInfo]:
         """Return all of a namespace that can be read, by id; the others are logged, and hide nobody else's.

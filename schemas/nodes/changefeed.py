@@ -108,6 +108,10 @@ class ChangefeedStatus:
     sorter_deaths: int = 0
     """How often a sorter has ended without a word (killed, out of memory, a JVM's crash) since the changefeed was
     created or resumed."""
+    dml_errors: int = 0
+    """How often rows that could not be written have ended a run since the changefeed was created."""
+    ddl_errors: int = 0
+    """How often a DDL has, likewise."""
     spark_rows_total: int = 0
     """Rows of ``rows_total`` that Spark's tasks wrote; the sorter's driver wrote the others."""
     windows_proven: int = 0
@@ -303,6 +307,8 @@ def encode_changefeed_status(status: ChangefeedStatus) -> bytes:
             "last_synced_ts": status.last_synced_ts,
             "failure": failure and asdict(failure),
             "sorter_deaths": status.sorter_deaths,
+            **({"dml_errors": status.dml_errors} if status.dml_errors else {}),
+            **({"ddl_errors": status.ddl_errors} if status.ddl_errors else {}),
             "spark_rows_total": status.spark_rows_total,
             "windows_proven": status.windows_proven,
             "windows_unproven": status.windows_unproven,
@@ -334,6 +340,8 @@ def decode_changefeed_status(node: bytes) -> ChangefeedStatus:
             last_synced_ts=_ts(raw.get("last_synced_ts", 0)),
             failure=_failure(raw["failure"]) if raw.get("failure") else None,
             sorter_deaths=_count(raw.get("sorter_deaths", 0)),
+            dml_errors=_count(raw.get("dml_errors", 0)),
+            ddl_errors=_count(raw.get("ddl_errors", 0)),
             spark_rows_total=_count(raw.get("spark_rows_total", 0)),
             windows_proven=_count(raw.get("windows_proven", 0)),
             windows_unproven=_count(raw.get("windows_unproven", 0)),

@@ -7,7 +7,9 @@ from typing import cast
 
 import pytest
 
+from compose.operator.error_codes import catalogue
 from consumers.control.changefeeds.states import DIED, Death, FeedStates
+from consumers.control.core.changefeeds import sink_errors
 from edges.zookeeper.session import Session, ZooKeeperError
 from schemas.ids import Ts, UpstreamId
 from schemas.nodes.changefeed import (
@@ -92,6 +94,29 @@ def test_death_is_kept_until_its_reason_can_be_read() -> None:
     status = world.status()
     assert status.error is not None
     assert (status.state, status.error.code, status.sorter_deaths) == ("pending", DIED, 1)
+
+
+@pytest.mark.parametrize(
+    ("code", "errors"), [("apply.row_refused", (1, 0)), ("apply.ddl_refused", (0, 1)), ("raw_log.gone", (0, 0))]
+)
+def test_errors_of_the_sink_are_counted_once_each_by_what_it_refused(code: str, errors: tuple[int, int]) -> None:
+    world = World()
+    failure = SorterFailure(epoch=0, code=code, message="m", time="t", may_heal=True)
+    world.change(lambda status: replace(status, failure=failure))
+    for _ in range(3):
+        world.owner.look()
+    status = world.status()
+    assert (status.dml_errors, status.ddl_errors, status.failure) == (*errors, None)
+    epoch = decode_changefeed_info(world.server.nodes[INFO_PATH].value).epoch
+    world.change(lambda status: replace(status, state="warning", failure=replace(failure, epoch=epoch)))
+    FeedStates(cast(Session, world.server), PATHS, UpstreamId("u")).look()  # the next owner goes on counting
+    status = world.status()
+    assert (status.dml_errors, status.ddl_errors) == (2 * errors[0], 2 * errors[1])
+
+
+def test_codes_of_the_sink_are_codes() -> None:
+    codes = {entry.code for entry in catalogue()}
+    assert codes >= sink_errors._OF_DDL | sink_errors._OF_ROWS
 
 
 def test_progress_is_never_written_into_the_status() -> None:

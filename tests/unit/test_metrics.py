@@ -260,6 +260,20 @@ def test_metrics_of_flow_proofs_tell_stages_apart_and_what_differs() -> None:
     }
 
 
+def test_metrics_of_sinks_have_ticdcs_words_for_their_kinds_and_errors() -> None:
+    feeds = []
+    for name, uri in (("db", "mysql+ssl://u@h/"), ("files", "s3://b/p"), ("topics", "kafka://h:1/t")):
+        made = feed(name, "normal")
+        assert made.status is not None
+        status = replace(made.status, dml_errors=3, ddl_errors=4)
+        feeds.append(replace(made, info=replace(made.info, sink_uri=uri), status=status))
+    page = scrape(MetricsSnapshot(at_s=NOW_S, pull=PULL, rule=RULE, feeds=feeds))
+    for changefeed, kind in (("db", "TxnSink"), ("files", "cloudstorage"), ("topics", "sink")):
+        for event_type, count in (("dml", 3), ("ddl", 4)):
+            key = {"namespace": "default", "changefeed": changefeed, "type": kind, "event_type": event_type}
+            assert of(page, "ticdc_sink_execution_error", **key) == count
+
+
 def test_metrics_when_many_spans_stall_name_the_tables_that_stand_longest() -> None:
     stalls = [Stall(TableId(number), "scanning" if number % 2 else "lock", float(number)) for number in range(1, 101)]
     again = [Stall(TableId(100), "scanning", 500.0), Stall(TableId(99), "lock", 1.0)]  # other spans of two tables

@@ -1,9 +1,12 @@
-"""What the panels of TiCDC's own dashboards ask for is on our page of metrics with its labels, or has a reason."""
+"""What the panels and alerts of TiCDC's own ask for is on our page of metrics with its labels, or has a reason."""
 
 from typing import Final
 
-from tests.parity.dashboards import Asked, asked_in, metrics_in, read_panels
+import yaml
+
+from tests.parity.dashboards import Asked, asked_in, metrics_in, read_alerts, read_panels
 from tests.parity.events import labels_of, reason_of
+from tests.support.repository import ROOT
 
 OF_THE_UPSTREAM: Final = frozenset(
     {
@@ -24,6 +27,14 @@ NOT_THEIRS: Final = frozenset({"addr", "changefeed", "mode", "namespace", "sched
 """Labels by which panels choose a changefeed or a part of its scheduling."""
 MISSPELT: Final = frozenset({"namesapce"})
 """In TiCDC's own expressions, where it chooses nothing."""
+ALERTS_OF_OTHERS: Final = {
+    "tikv_cdc_min_resolved_ts_no_change_for_1m": {
+        *("tikv_cdc_min_resolved_ts", "tikv_cdc_region_resolve_status", "tikv_cdc_captured_region_total"),
+    },
+    "tikv_cdc_scan_duration_seconds_more_than_10min": {"tikv_cdc_scan_duration_seconds_bucket"},
+    "ticdc_memory_abnormal": {"go_memstats_heap_alloc_bytes"},
+}
+"""Alerts about TiKV, which it answers itself, and about Go's memory, for which ours has the process's."""
 PANELS_SHOWN_MIN: Final = {"classic": 45, "new": 41, "summary": 15}
 
 
@@ -45,6 +56,28 @@ def test_panels_ask_for_metrics_with_the_labels_that_we_give() -> None:
 def test_what_panels_ask_for_and_we_have_not_has_a_reason() -> None:
     missing = {asked.metric for asked in read_panels() if labels_of(asked.metric) is None}
     assert sorted(metric for metric in missing if not reason_of(metric)) == []
+
+
+def test_alerts_find_their_metrics_or_are_not_about_us() -> None:
+    alerts = read_alerts()
+    named = {alert: set(metrics_in(expression)) for alert, expression in alerts.items()}
+    lacking = {alert: {metric for metric in metrics if labels_of(metric) is None} for alert, metrics in named.items()}
+    assert len(alerts) == 11 and all(named.values())
+    assert {alert: metrics for alert, metrics in lacking.items() if metrics} == ALERTS_OF_OTHERS
+    assert all(reason_of(metric) for metrics in lacking.values() for metric in metrics)
+
+
+def test_our_alerts_hold_ticdcs_word_for_word_or_with_what_our_states_mean() -> None:
+    (group,) = yaml.safe_load((ROOT / "compose/monitoring/alerts.yml").read_text())["groups"]
+    ours = {rule["alert"]: rule["expr"] for rule in group["rules"]}
+    theirs = {alert: expression for alert, expression in read_alerts().items() if alert not in ALERTS_OF_OTHERS}
+    assert theirs.keys() <= ours.keys()
+    assert {alert: bare(ours[alert]) for alert in theirs} == {alert: bare(theirs[alert]) for alert in theirs}
+
+
+def bare(expression: str) -> str:
+    """Return an expression without what changes nothing: TiCDC's states are above 0 anyway."""
+    return expression.removesuffix(" > 0").strip("() ")
 
 
 def test_panels_of_each_dashboard_show_something() -> None:

@@ -13,6 +13,7 @@ import datetime
 import logging
 import random
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -23,6 +24,7 @@ from consumers.control.changefeeds.feed_nodes import FeedNodes, FeedView
 from consumers.control.changefeeds.verbs import feed_of
 from consumers.control.core.changefeeds.errors import WAITS, FeedError
 from consumers.control.core.changefeeds.service_plan import WantedFeed
+from consumers.control.core.changefeeds.sink_errors import EventType, event_type_of
 from consumers.control.core.changefeeds.state import (
     PATIENCE,
     Failed,
@@ -86,6 +88,8 @@ class _Known:
     seen_at_s: float
     deaths: int
     wants_process: bool
+    errors: Counter[EventType | None]
+    """Of its sink, since it was created; None: those that were not the sink's."""
     held: FeedError | None = None
     """What it waited for at the last look."""
     is_settled: bool = False
@@ -210,8 +214,10 @@ class FeedStates:
         feed = replace(feed_of(nodes.info, nodes.progress), patience=patience)
         if feed.state == "warning":  # of a former owner
             feed = _warned(feed, self._clock())
-        deaths = nodes.status.sorter_deaths if nodes.status else 0
-        self._known[name] = _Known(nodes, feed, self._clock(), deaths, wants_process)
+        status = nodes.status
+        deaths = status.sorter_deaths if status else 0
+        errors = Counter[EventType | None]({"dml": status.dml_errors, "ddl": status.ddl_errors} if status else {})
+        self._known[name] = _Known(nodes, feed, self._clock(), deaths, wants_process, errors)
         log.info("changefeed seen", extra={"changefeed": name[1], "namespace": name[0], "state": feed.state})
 
     def _messages(self, known: _Known, death: Death | None) -> Iterable[Message]:
@@ -223,7 +229,9 @@ class FeedStates:
         yield WaitsForTables(known.held)
         failure = status.failure if status is not None else None
         if failure is not None and failure.epoch == known.feed.epoch:
-            known.deaths += failure.code == DIED and known.feed.runs  # once: what follows from it is another epoch
+            if known.feed.runs:  # once: what follows from it is another epoch
+                known.deaths += failure.code == DIED
+                known.errors[event_type_of(failure.code)] += 1
             error = FeedError(code=failure.code, message=failure.message, time=failure.time, may_heal=failure.may_heal)
             yield Failed(error, now_s, failure.epoch, self._jitter())
         elif death is not None and death.epoch == known.feed.epoch and known.feed.runs:
@@ -266,7 +274,7 @@ class FeedStates:
         known.is_settled = not leave
         if leave:
             return True
-        status = _status_after(nodes, feed, known.deaths)
+        status = _status_after(nodes, feed, known)
         info = nodes.info if nodes.info.epoch == feed.epoch else replace(nodes.info, epoch=feed.epoch)
         if status == nodes.status and info is nodes.info:
             return True
@@ -347,14 +355,22 @@ def _warned(feed: Feed, now_s: float) -> Feed:
     )
 
 
-def _status_after(nodes: _Nodes, feed: Feed, deaths: int) -> ChangefeedStatus:
+def _status_after(nodes: _Nodes, feed: Feed, known: _Known) -> ChangefeedStatus:
     """Return the status with what the machine has decided; how far it is stays as its sorter has written it."""
     before = nodes.status or ChangefeedStatus(
         state=feed.state, checkpoint_ts=feed.checkpoint_ts, resolved_ts=feed.resolved_ts
     )
     error = feed.held or feed.error
     shown = None if error is None else ChangefeedError(code=error.code, message=error.message, time=error.time)
-    return replace(before, state=feed.state, error=shown, failure=None, sorter_deaths=deaths)
+    return replace(
+        before,
+        state=feed.state,
+        error=shown,
+        failure=None,
+        sorter_deaths=known.deaths,
+        dml_errors=known.errors["dml"],
+        ddl_errors=known.errors["ddl"],
+    )
 
 
 def _written(results: list[Any]) -> bool:

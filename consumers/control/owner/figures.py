@@ -8,6 +8,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from consumers.control.changefeeds.stored_feed import StoredFeed
 from consumers.control.owner.image_progress import FeedProgress
+from consumers.control.owner.sink_figures import sink_metrics
 from schemas.ids import CaptureId, Ts, UpstreamId, physical_ms
 from schemas.nodes.changefeed import ChangefeedStatus
 
@@ -65,6 +66,7 @@ def rule_metrics(rule: Rule | None, feeds: Sequence[StoredFeed] | None, at_s: fl
     yield from _slow_tables(rule.resolved_ts, feeds or (), at_s)
     yield from _stages(rule.resolved_ts, feeds or (), at_s)
     yield from _feed_figures(feeds or ())
+    yield from sink_metrics(feeds or ())
     yield from _frontier(rule, at_s)
     yield from _images(rule.images)
     if rule.scheduling is not None:

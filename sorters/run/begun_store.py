@@ -1,5 +1,7 @@
 """Where it is noted what a changefeed's sorters have begun."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 from schemas.ids import Ts
@@ -19,3 +21,17 @@ class BegunStore(Protocol):
             SorterLockLostError: this is not confirmed to be the changefeed's one sorter; nothing is written then.
         """
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class LastBegun:
+    """A :class:`BegunStore` of what was read before, and of a function that writes."""
+
+    last: bytes | None
+    write: Callable[[bytes, Ts], None]
+
+    def begun(self) -> bytes | None:
+        return self.last
+
+    def begin(self, epoch: bytes, after_ts: Ts) -> None:
+        self.write(epoch, after_ts)

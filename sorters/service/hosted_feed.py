@@ -30,6 +30,7 @@ from schemas.sink.topic import sorter_config
 from sorters.core.service.quotas import Pace
 from sorters.core.service.status_pace import StatusPace
 from sorters.log.failures import bus_error
+from sorters.run.begun_store import LastBegun
 from sorters.run.count_nodes import CountNodes
 from sorters.run.cut_job import RunBy
 from sorters.run.epochs import CutProgress
@@ -123,6 +124,12 @@ class HostedFeed:
     def is_alive(self) -> bool:
         """Whether its thread still has something to do."""
         return self._thread.is_alive()
+
+    @property
+    def checkpoint_ts(self) -> Ts | None:
+        """How far it is; None: it does not run."""
+        entry = self._entry
+        return None if entry is None else entry.checkpoint_ts
 
     def ended_s(self) -> float:
         """Return since when its thread has ended; 0: it has not."""
@@ -280,7 +287,7 @@ class HostedFeed:
             before_cut=lambda: home.state.confirm(self._key),
             on_progress=lambda progress: self._on_progress(progress, info),
             checkpoint_dir="/".join((checkpoint_dir, home.cluster, namespace, changefeed_id)) if checkpoint_dir else "",
-            begun=_Begun(begun, self._begin),
+            begun=LastBegun(begun, self._begin),
             sources=home.sources(info.upstream, entry.checkpoint_ts),
             counts=CountNodes(home.client, home.paths, namespace, changefeed_id),
             run_by=home.run_by,
@@ -383,17 +390,3 @@ class HostedFeed:
     @property
     def _names(self) -> dict[str, str]:
         return {"changefeed": self.assigned.changefeed_id, "namespace": self.assigned.namespace}
-
-
-@dataclass(frozen=True, slots=True)
-class _Begun:
-    """A :class:`~sorters.run.begun_store.BegunStore` over the service's entries."""
-
-    last: bytes | None
-    write: Callable[[bytes, Ts], None]
-
-    def begun(self) -> bytes | None:
-        return self.last
-
-    def begin(self, epoch: bytes, after_ts: Ts) -> None:
-        self.write(epoch, after_ts)

@@ -23,12 +23,13 @@ from edges.registry.access import RegistryAccess
 from edges.zookeeper.access import ZooKeeperAccess
 from edges.zookeeper.session import Session
 from schemas.errors import Action, BusError
-from schemas.ids import Ts, UpstreamId
+from schemas.ids import Ts, UpstreamId, physical_ms
 from schemas.nodes.changefeed import CLUSTER_DEFAULT, ZkPaths
 from schemas.nodes.sorter_service import Assigned, Assignment, FeedName, ServicePaths
 from schemas.rawlog.topics import raw_topics
 from schemas.running_feeds import RunningFeeds, crash_file, running_file
 from sorters.core.cut.runner import is_cluster, runner_of, tasks_at_once
+from sorters.core.service.spark_start import is_spark_due
 from sorters.core.service.status_pace import StatusPace
 from sorters.run.cut_job import RunBy
 from sorters.run.feed_run import END_S
@@ -45,8 +46,6 @@ from sorters.spark.session import DRIVER_MEMORY, create_session
 log = logging.getLogger(__name__)
 
 TICK_S = 0.2
-SPARK_AFTER_S = 3.0
-"""After the first changefeed has come: a JVM's start takes all cores of a small machine, and first rows come first."""
 SLOTS = 2_048
 """Changefeeds of which it is noted that the service works for them; beyond that many, nobody knows."""
 LOG_IDLE_S = 60.0
@@ -158,7 +157,7 @@ class SorterService:
                 while not self._stop.is_set():
                     session.check_lease()
                     life.tick()
-                    if options.keeps_spark_warm and life.busy_s() > SPARK_AFTER_S:
+                    if options.keeps_spark_warm and is_spark_due(life.busy_s(), life.lag_s()):
                         self._spark.warm()
                     if is_cluster(options.master):
                         self._spark.look()
@@ -263,6 +262,11 @@ class _Life:
     def busy_s(self) -> float:
         """Return since when there are changefeeds here; 0: there is none."""
         return time.monotonic() - self._busy_since if self.feeds else 0.0
+
+    def lag_s(self) -> float:
+        """Return how far the checkpoint of the changefeed is back that runs and is furthest behind."""
+        oldest_ms = min((physical_ms(ts) for feed in self.feeds.values() if (ts := feed.checkpoint_ts)), default=None)
+        return 0.0 if oldest_ms is None else time.time() - oldest_ms / 1000
 
     def tick(self) -> None:
         """Start what is assigned and not there, and halt what is not assigned any more, or otherwise."""

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from consumers.control.core.changefeeds.service_plan import (
     BALANCE_MOVES_MAX,
+    BY_HAND_WAIT_S,
     FEED_LOAD,
     FIRST_WAIT_S,
     GAP_MIN,
@@ -271,4 +272,9 @@ def test_plan_is_made_when_all_expected_services_are_there_or_have_been_waited_f
     assert is_complete(["s1"], ["s1", "s2"], 0.0)
     assert not is_complete(["s1", "s3"], ["s1"], FIRST_WAIT_S - 0.1)
     assert is_complete(["s1", "s3"], ["s1"], FIRST_WAIT_S)
-    assert not is_complete([], ["s1"], 1.0), "services run by hand come one after the other, too"
+
+
+def test_plan_where_services_run_by_hand_alone_is_made_a_moment_after_the_owner_has_begun() -> None:
+    assert not is_complete([], ["s1"], BY_HAND_WAIT_S - 0.1), "they come one after the other, too"
+    assert is_complete([], ["s1"], BY_HAND_WAIT_S)
+    assert not is_complete([], [], FIRST_WAIT_S - 0.1)

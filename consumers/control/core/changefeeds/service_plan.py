@@ -33,6 +33,8 @@ BALANCE_MOVES_MAX: Final = 8
 """In one plan; each is a short pause for its changefeed. What has a harder cause (drain, pin, death) is not counted."""
 FIRST_WAIT_S: Final = 5.0
 """For how long an owner waits, from its beginning, for the services of captures that it knows."""
+BY_HAND_WAIT_S: Final = 1.0
+"""Likewise, where no capture runs one: nobody says which services run by hand will come beside those that are there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,8 +88,9 @@ def is_complete(expected: Collection[str], living: Collection[str], waited_s: fl
         living: services that are registered.
         waited_s: since the owner began.
     """
-    is_all = bool(expected) and set(expected) <= set(living)
-    return is_all or waited_s >= FIRST_WAIT_S
+    if expected:
+        return set(expected) <= set(living) or waited_s >= FIRST_WAIT_S
+    return waited_s >= (BY_HAND_WAIT_S if living else FIRST_WAIT_S)
 
 
 def plan_services(

@@ -18,7 +18,7 @@ from kazoo.exceptions import NoNodeError
 
 from compose.capture.key_range_rules import raw_keys
 from compose.capture.prologue_start import OldHistory, check_prologue, held_history
-from compose.capture.resync_rules import check_resync
+from compose.capture.resync_rules import check_backfill, check_resync
 from compose.capture.upstream_tables import UpstreamTables
 from compose.changefeeds import check_eligible, check_resume_ts, create_changefeed, tables_body
 from compose.foresight.explain import as_json, explained, raw_log_schemas
@@ -210,8 +210,7 @@ class ApiBackend:
         feed = self.feed(changefeed_id, namespace)
         check_mode(mode, feed.info.sink_uri)
         stored = self._named(feed, tables)
-        if mode is ImageMode.RESYNC:
-            check_resync(feed.info, stored)
+        (check_resync if mode is ImageMode.RESYNC else check_backfill)(feed.info, stored)
         ids = _physical_ids(stored)
         if key_range is not None:
             if len(stored) > 1:

@@ -1,4 +1,6 @@
-"""Of which tables a changefeed can delete what their images lack: by its settings, the tables, and the encoders."""
+"""Of which tables a changefeed can write the rows once more, and delete what their images lack: by its settings, the
+tables, and the encoders.
+"""
 
 from collections.abc import Iterable
 
@@ -14,6 +16,26 @@ from sorters.core.feed.emptied_tables import truncate_query
 from sorters.core.feed.feed import CompiledFeed, compile_feed
 
 _WITHOUT_DDL = frozenset({"avro", "debezium-avro"})
+
+
+def check_backfill(info: ChangefeedInfo, tables: Iterable[StoredTable]) -> None:
+    """Refuse rows once more where they would stand there twice: in a database, in a table without a key.
+
+    Raises:
+        ImageRefusedError: they would; ``fields`` name the table.
+        BusError: the settings are not allowed any more.
+    """
+    if load_changefeed(info.sink_uri, info.config).uri.server is None:
+        return
+    for stored in tables:
+        if not stored.eligible:
+            raise ImageRefusedError(
+                "rows of a table without a key would stand in the database twice; empty it there, and create a "
+                "changefeed with `initial` for it",
+                changefeed=info.changefeed_id,
+                mode=ImageMode.BACKFILL,
+                table=f"{stored.schema}.{stored.table}",
+            )
 
 
 def check_resync(info: ChangefeedInfo, tables: Iterable[StoredTable]) -> None:

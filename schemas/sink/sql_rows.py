@@ -12,6 +12,10 @@ keys                of one column the literal itself: ``7,``; of several ``(`a`=
 rows                ``(7,'x',NULL),``: the columns of the form; nothing for a DELETE
 ==========  ======  ==========================================================================================
 
+A form without key columns is of a table that has no key. A key literal of a DELETE is then a condition over all
+columns, ``(`a`<=>7)/*74…*/ OR ``, and one row for which it holds goes; of an INSERT it is the comment alone. The raw
+key in it tells rows apart that hold the same.
+
 A form without columns is of a *resync*: each key literal is a condition, ``(`a`>7 AND `a` NOT IN (9)) OR ``, and the
 op DELETE. Whatever row of the table it holds for goes, at that place of the order.
 
@@ -53,6 +57,8 @@ _IMAGE_VERSION = 3
 """Of a form that tells unique keys."""
 _RANGE_VERSION = 4
 """Of a form whose key literals are conditions."""
+_KEYLESS_VERSION = 5
+"""Of a form without key, of a table image or not."""
 _OP_MAX = max(RowOp)
 IntArray = npt.NDArray[np.int64]
 
@@ -68,7 +74,7 @@ class TableForm:
     columns: tuple[str, ...]
     """Of a row literal: those of the table without generated ones; none: see :attr:`is_range`."""
     key: tuple[str, ...]
-    """Of a key literal: the handle key."""
+    """Of a key literal: the handle key; none: see :attr:`is_keyless`."""
     uniques: tuple[tuple[str, ...], ...] | None = None
     """Columns of all unique keys, of rows of a table image: the destination's table is held against them. None: of
     changes, which go where the rows before them went."""
@@ -82,6 +88,11 @@ class TableForm:
     def key_end(self) -> bytes:
         """What each key literal ends with."""
         return KEY_END if len(self.key) == 1 and not self.is_range else CONDITION_END
+
+    @property
+    def is_keyless(self) -> bool:
+        """Whether the table has no key, so that rows may hold the same; each statement is one row's then."""
+        return not self.key
 
     @property
     def is_range(self) -> bool:
@@ -183,11 +194,18 @@ class SqlRows:
 def encode_form(form: TableForm) -> bytes:
     """Return a row message's key."""
     parts = [_VERSION, form.schema, form.table, form.version, form.columns, form.key]
+    parts[0] = _form_version(form)
     if form.uniques is not None:
-        parts = [_IMAGE_VERSION, *parts[1:], form.uniques]
-    elif form.is_range:
-        parts[0] = _RANGE_VERSION
+        parts.append(form.uniques)
     return json.dumps(parts, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogateescape")
+
+
+def _form_version(form: TableForm) -> int:
+    if form.is_keyless:
+        return _KEYLESS_VERSION
+    if form.uniques is not None:
+        return _IMAGE_VERSION
+    return _RANGE_VERSION if form.is_range else _VERSION
 
 
 def decode_form(key: bytes) -> TableForm:
@@ -198,10 +216,8 @@ def decode_form(key: bytes) -> TableForm:
     """
     try:
         version, schema, table, ts, columns, handle, *more = read_json(key.decode("utf-8", "surrogateescape"))
-        if version != (_IMAGE_VERSION if more else _VERSION if columns else _RANGE_VERSION):
-            raise ValueError(f"version {version}, ours is {_VERSION}: sorter and processors are of one release")
         uniques = None if not more else tuple(tuple(map(str, unique)) for unique in more[0])
-        return TableForm(
+        form = TableForm(
             schema=schema,
             table=table,
             version=Ts(int(ts)),
@@ -209,6 +225,9 @@ def decode_form(key: bytes) -> TableForm:
             key=tuple(handle),
             uniques=uniques,
         )
+        if version != _form_version(form):
+            raise ValueError(f"version {version}, ours is {_VERSION}: sorter and processors are of one release")
+        return form
     except (ValueError, TypeError, OverflowError) as error:
         raise CorruptDataError("form of a row message does not decode", key=key[:200], reason=repr(error)) from error
 

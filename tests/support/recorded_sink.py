@@ -28,7 +28,12 @@ def checks_by_ts() -> dict[int, list[dict[str, Any]]]:
 
 
 def recorded_sink_log(
-    rules: Sequence[str], cut_ts: Sequence[int], partitions: int = 16, routes: Sequence[Mapping[str, Any]] = ()
+    rules: Sequence[str],
+    cut_ts: Sequence[int],
+    partitions: int = 16,
+    routes: Sequence[Mapping[str, Any]] = (),
+    *,
+    force_replicate: bool = False,
 ) -> tuple[SinkLog, int]:
     """Return the log of a changefeed over the whole recording, cut at ``cut_ts``, and where it ends.
 
@@ -37,13 +42,18 @@ def recorded_sink_log(
         cut_ts: where cuts end.
         partitions: of its topic.
         routes: its dispatchers.
+        force_replicate: with the tables that have no key.
 
     Raises:
         BusError: something would stop the changefeed.
     """
     uri = "mysql://root@unused/"
     info = ChangefeedInfo(changefeed_id="recorded", upstream=UpstreamId("u"), sink_uri=uri, start_ts=Ts(0))
-    given = {"filter": {"rules": list(rules)}, "sink": {"dispatchers": list(routes)}}
+    given = {
+        "filter": {"rules": list(rules)},
+        "sink": {"dispatchers": list(routes)},
+        "force-replicate": force_replicate,
+    }
     config = sorter_config(load_changefeed(uri, given), info, "unused:1")
     kafka = replace(config.sink.kafka, partition_num=partitions)
     config = replace(config, sink=replace(config.sink, kafka=kafka))

@@ -51,7 +51,6 @@ def test_sink_uri_of_a_database_sets_ticdcs_parameters_over_the_file() -> None:
         ("mysql://root@h/?worker-count=0", "", "worker-count"),
         ("mysql://root@h/?protocol=canal-json", "", "protocol"),
         ("mysql://root@h/", '[sink]\nprotocol = "avro"', "no protocol"),
-        ("mysql://root@h/", "force-replicate = true", "force-replicate"),
         ("mysql://root@h/", "bdr-mode = true", "bdr-mode"),
     ],
 )

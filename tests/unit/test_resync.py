@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from compose.capture.resync_rules import check_resync
+from compose.capture.resync_rules import check_backfill, check_resync
 from consumers.control.changefeeds.image_requests import ImageRefusedError
 from consumers.processors.core.apply.partition import PartitionQueue, start_position
 from consumers.processors.core.apply.statements import StatementSettings, statements
@@ -31,7 +31,7 @@ from sorters.cut.image_chunks import RawChunk, read_chunks
 from sorters.cut.raw_cut import RawCut
 from sorters.cut.small_cut import whole_cut
 from sorters.cut.worker import FeedProgram
-from tests.support.ddl_jobs import job, snapshot, table_info
+from tests.support.ddl_jobs import column, job, snapshot, table_info
 from tests.unit.test_image_chunks import ONE, TWO, S, Topic, chunk_of, cut_of, inserts, program, raw_chunk
 
 INFO = ChangefeedInfo(changefeed_id="f", upstream=UpstreamId("u"), sink_uri="", config={}, start_ts=Ts(1))
@@ -228,6 +228,14 @@ def test_a_resync_that_would_be_none_is_refused_by_name(
         check_resync(replace(INFO, sink_uri=uri, config=config), [table])
     assert why in str(caught.value)
     assert caught.value.fields["changefeed"] == "f"
+
+
+def test_rows_of_a_table_without_a_key_do_not_go_into_a_database_twice() -> None:
+    keyless = stored(cols=[column(1, "v")], pk_is_handle=False)
+    with pytest.raises(ImageRefusedError, match="would stand in the database twice"):
+        check_backfill(replace(INFO, sink_uri="mysql://h:1/"), [keyless])
+    check_backfill(replace(INFO, sink_uri="mysql://h:1/"), [stored()])
+    check_backfill(replace(INFO, sink_uri="kafka://h:1/t?protocol=canal-json"), [keyless])
 
 
 def test_a_resync_is_taken_where_rows_can_be_told() -> None:

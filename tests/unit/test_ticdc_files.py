@@ -35,10 +35,6 @@ REFUSED: Final = (
     (r"(?m)^bdr-mode\s*=\s*true", "bdr-mode", "a database destination would send what it is written back"),
 )
 """What a file holds, the setting that is refused by name, and what it is."""
-REFUSED_OF: Final = (
-    (MYSQL, r"(?m)^force-replicate\s*=\s*true", "force-replicate", "a row without a key cannot be found again"),
-)
-"""The same of one sink alone."""
 
 
 def files(name: str) -> list[dict[str, str]]:
@@ -53,16 +49,14 @@ def sinks_of(path: str) -> tuple[str, ...]:
 FEEDS: Final = files("changefeeds")
 
 
-def refusal_of(text: str, uri: str = "") -> str:
-    of_sink = [(pattern, key) for sink, pattern, key, _ in REFUSED_OF if sink == uri]
-    patterns = [(pattern, key) for pattern, key, _ in REFUSED]
-    return next((key for pattern, key in (*patterns, *of_sink) if re.search(pattern, text)), "")
+def refusal_of(text: str) -> str:
+    return next((key for pattern, key, _ in REFUSED if re.search(pattern, text)), "")
 
 
 @pytest.mark.parametrize("file", FEEDS, ids=lambda file: f"{file['repository']}:{file['path']}"[:120])
 def test_load_changefeed_takes_a_file_of_ticdcs_or_names_what_it_lacks(file: dict[str, str]) -> None:
     for uri in sinks_of(file["path"]):
-        wanted = refusal_of(file["text"], uri)
+        wanted = refusal_of(file["text"])
         if wanted:
             with pytest.raises(NotSupportedYetError) as refused:
                 load_changefeed(uri, file["text"], file=file["path"])

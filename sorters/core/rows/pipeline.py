@@ -20,6 +20,7 @@ from schemas.ids import Ts
 from schemas.tidb.table import TableVersion
 from sorters.core.columnar.row_changes import rows_where, slices_of_rows
 from sorters.core.columnar.spans import IntArray, spans_of
+from sorters.core.encode.sql.rows import is_keyless
 from sorters.core.encode.wire.protocol import EncodedRows
 from sorters.core.feed.claim_check import StoreClaim
 from sorters.core.feed.feed import CompiledFeed
@@ -163,7 +164,10 @@ def encode_pass(
     if feed.active_active:
         check_active_active(table)
     kept = kept_parts(rows, table, feed, settings.on_corrupt, alike, settings.ledger)
-    groups = [_split(part) if feed.split_updates else [part] for part in kept]
+    if feed.is_sql and is_keyless(table):
+        groups = [_split_all(part) for part in kept]
+    else:
+        groups = [_split(part) if feed.split_updates else [part] for part in kept]
     if table.soft_deletes:
         groups = _soft_deletes(rows, kept, groups, table, feed, settings.ledger)
     parts, source = _numbered(groups)
@@ -274,6 +278,11 @@ def _split(part: MountedPart) -> list[MountedPart]:
         return [part]
     halves = part.split(np.flatnonzero(mask))
     return [part.take(np.flatnonzero(~mask)), *halves] if not mask.all() else [*halves]
+
+
+def _split_all(part: MountedPart) -> list[MountedPart]:
+    """Divide every update: a row without a key is found by what it holds."""
+    return [part] if part.kind is not RowKind.UPDATE else [*part.split(np.arange(len(part)))]
 
 
 def _mask(count: int, numbers: list[IntArray]) -> npt.NDArray[np.bool_]:

@@ -79,7 +79,7 @@ def misfits(form: TableForm, stored: StoredShape) -> Iterator[str]:
     for name, column in there.items():
         if column.needed and name not in written:
             yield f"its column `{column.name}` has no default, and the source has no such column"
-    if all(_names(form.key) != _names(key.columns) for key in stored.uniques):
+    if not form.is_keyless and all(_names(form.key) != _names(key.columns) for key in stored.uniques):
         yield f"it has no unique key of ({', '.join(form.key)})"
     ours = [_names(unique) for unique in form.uniques or ()]
     for key in stored.uniques:

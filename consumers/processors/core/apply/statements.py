@@ -20,6 +20,9 @@ that hold its unique keys: what upstream had at that ts goes over all of them, i
 What an image lacks (:attr:`~schemas.sink.sql_rows.TableForm.is_range`) is deleted by conditions, where it stands in the
 order: behind all that came before the image's ts, before the image's rows and all that came later.
 
+Rows of a table without a key (:attr:`~schemas.sink.sql_rows.TableForm.is_keyless`) may hold the same, so none stands
+for others: all are written, in their order, and a DELETE takes one row. Its updates come as deletes and inserts.
+
 All this is done for the columns of a batch at once; a statement is put together from slices of the messages.
 """
 
@@ -34,7 +37,7 @@ import pyarrow as pa
 
 from consumers.processors.core.apply.waiting import RowBatch, RowSlice
 from schemas.sink.position import RowOp
-from schemas.sink.sql_rows import LOOSE, ROW_END, IntArray, SqlRow, SqlRows, TableForm
+from schemas.sink.sql_rows import CONDITION_END, LOOSE, ROW_END, IntArray, SqlRow, SqlRows, TableForm
 
 FORMS_MAX = 10_000
 """Tables whose words are kept."""
@@ -169,6 +172,9 @@ def _of_table(table: _TableRows, settings: StatementSettings) -> Iterator[Statem
     form = table.form
     flags = table.column("op")
     op = flags & np.uint8(_OPS)
+    if form.is_keyless:
+        yield from _in_order(table, op, flags & np.uint8(LOOSE) != 0, settings)
+        return
     last, before, went, read = _net(table, op)
     gone = op[last] == _DELETE
     if settings.safe_mode:
@@ -185,6 +191,21 @@ def _of_table(table: _TableRows, settings: StatementSettings) -> Iterator[Statem
     yield from chunks.statements(b"REPLACE" + words.into, last[replaced], ROW_END, b"")
     yield from chunks.statements(b"INSERT" + words.into, last[upserts], ROW_END, words.on_duplicate)
     yield from chunks.statements(b"INSERT" + words.into, last[inserts], ROW_END, b"")
+
+
+def _in_order(
+    table: _TableRows, op: npt.NDArray[np.uint8], is_loose: BoolArray, settings: StatementSettings
+) -> Iterator[Statement]:
+    """Yield the statements of a table without a key: of neighbours that come, one, and one for each row that goes."""
+    is_delete = op == _DELETE
+    words = _words(table.form)
+    single, several = _Chunks(table, is_loose, 1), _Chunks(table, is_loose, settings.rows_max)
+    into = (b"REPLACE" if settings.safe_mode else b"INSERT") + words.into
+    for rows in np.split(np.arange(len(op)), np.flatnonzero(is_delete[1:] != is_delete[:-1]) + 1):
+        if is_delete[rows[0]]:
+            yield from single.statements(words.delete, rows, CONDITION_END, b" LIMIT 1", of_keys=True)
+        else:
+            yield from several.statements(into, rows, ROW_END, b"")
 
 
 def _net(table: _TableRows, op: npt.NDArray[np.uint8]) -> tuple[IntArray, BoolArray, BoolArray, BoolArray]:

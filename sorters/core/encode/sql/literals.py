@@ -59,7 +59,7 @@ def _literals(column: Column) -> BinaryArray:
     if spec.tp in _DIGITS:
         return column.text
     if spec.tp in STRING_TYPES and spec.binary:
-        return pc.binary_join_element_wise(b"x'", _hex(column.text), b"'", b"")
+        return pc.binary_join_element_wise(b"x'", hex_text(column.text), b"'", b"")
     text = _escaped_column(column.text) if spec.tp in _MAY_NEED_ESCAPE else column.text
     return pc.binary_join_element_wise(b"'", text, b"'", b"")
 
@@ -83,7 +83,8 @@ def _escaped_column(array: BinaryArray) -> BinaryArray:
     return array
 
 
-def _hex(array: BinaryArray) -> BinaryArray:
+def hex_text(array: BinaryArray) -> BinaryArray:
+    """Return bytes as hexadecimal digits: ``pyarrow.BinaryArray``, null where they are."""
     offsets = offsets_of(array)
     letters = _HEX[data_of(array)]
     moved = (offsets.astype(np.int64) - offsets[0]) * 2

@@ -35,6 +35,7 @@ from schemas.sink.storage_rows import HEAD_BYTES as STORAGE_HEAD_BYTES
 from schemas.tidb.mysql_types import MysqlType
 from schemas.tidb.table import ColumnVersion, TableVersion
 from schemas.tidb.value import Value
+from sorters.core.encode.sql.conditions import column_keys, scalar_keys
 from sorters.core.encode.sql.literals import column_literals, value_literal
 from sorters.core.encode.wire.protocol import (
     DdlMessage,
@@ -169,6 +170,11 @@ def _unique_columns(table: TableVersion) -> tuple[tuple[str, ...], ...]:
     return tuple(unique for unique in (key, *uniques) if unique)
 
 
+def is_keyless(table: TableVersion) -> bool:
+    """Tell whether a table has no key by which a row is found: its updates must come as deletes and inserts."""
+    return not table.handle_columns
+
+
 def form_of(table: TableVersion) -> TableForm:
     """Return how rows of a table are written."""
     return TableForm(
@@ -227,11 +233,15 @@ def _column_literals(part: MountedPart) -> tuple[BinaryArray, BinaryArray]:
             made[spec.offset] = column_literals(column)
         return made[spec.offset]
 
-    *heads, tail = _key_heads(table)
-    segments: list[Segment] = []
-    for head, offset in zip(heads, table.handle_columns, strict=True):
-        segments += [head, literal(table.columns[offset])]
-    keys = join(count, [*segments, tail])
+    segments: list[Segment]
+    if is_keyless(table):
+        keys = column_keys(part, _written(table), literal)
+    else:
+        *heads, tail = _key_heads(table)
+        segments = []
+        for head, offset in zip(heads, table.handle_columns, strict=True):
+            segments += [head, literal(table.columns[offset])]
+        keys = join(count, [*segments, tail])
     if part.kind is RowKind.DELETE:
         return keys, pa.repeat(pa.scalar(b"", pa.binary()), count)
     segments = []
@@ -244,9 +254,12 @@ def _scalar_literals(part: MountedPart) -> tuple[BinaryArray, BinaryArray]:
     table = part.table
     data = part.old_rows if part.kind is RowKind.DELETE else part.new_rows
     assert data is not None
-    keys = [_key_literal(table, row) for row in data]
+    if is_keyless(table):
+        keys = scalar_keys(part, _written(table))
+    else:
+        keys = pa.array([_key_literal(table, row) for row in data], pa.binary())
     rows = [b"" if part.kind is RowKind.DELETE else _row_literal(table, row) for row in data]
-    return pa.array(keys, pa.binary()), pa.array(rows, pa.binary())
+    return keys, pa.array(rows, pa.binary())
 
 
 def _key_literal(table: TableVersion, row: Sequence[Value]) -> bytes:

@@ -484,3 +484,11 @@ def test_server_that_ends_ends_streams(bus: Memory) -> None:
         while more := connection.recv(65536):
             rest += more
     assert rest.endswith(b"0\r\n\r\n"), "the stream has an end of its own, and is not cut off"
+
+
+def test_stream_that_has_had_its_time_asks_its_listener_to_come_again(
+    server: ApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, "STREAM_S", 0.0)
+    with ExitStack() as stack:
+        assert events(opened(stack, server), 2) == [("again", {})]

@@ -50,7 +50,9 @@ class LiveOverview:
 
 
 async def stream(request: Request, live: LiveOverview) -> AsyncIterator[bytes]:
-    """Yield an event a period, until the client goes, the server ends, or the time is over."""
+    """Yield an event a period, until the client goes, the server ends, or the time is over: then the last one asks it
+    to come again.
+    """
     if live.clients >= CLIENTS_MAX:
         return
     context, end_at = context_of(request), monotonic() + STREAM_S
@@ -59,6 +61,8 @@ async def stream(request: Request, live: LiveOverview) -> AsyncIterator[bytes]:
         while not context.is_closing and monotonic() < end_at:
             yield await live.event(request)
             await _pause(context)
+        if not context.is_closing:
+            yield _encoded("again", {})
     finally:
         live.clients -= 1
 

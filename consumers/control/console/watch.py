@@ -46,13 +46,14 @@ class HistoryWatch:
         self._thread.join(LOOK_S)
 
     def _run(self) -> None:
-        while not self._closed.wait(LOOK_S):
+        while not self._closed.is_set():
             try:
                 seen = seen_bus(self._context.backend)
                 with self._lock:
                     self._history.take(seen, time.time())
             except Exception:
                 log.exception("history is not kept")
+            self._closed.wait(LOOK_S)
 
 
 def seen_bus(bus: Backend | None) -> SeenBus:

@@ -89,9 +89,9 @@ class History:
 
     def take(self, now: SeenBus, at_s: float) -> None:
         """Compare with the look before; one at which nothing was seen changes nothing else."""
-        if now.trouble != self._trouble:
+        if now.trouble != self._trouble and self._before is not None:
             self._note(at_s, f"this capture cannot look at the bus: {now.trouble}" if now.trouble else "it can again")
-            self._trouble = now.trouble
+        self._trouble = now.trouble
         if now.trouble:
             return
         before, self._before = self._before, now

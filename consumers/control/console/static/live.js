@@ -21,6 +21,7 @@ function open() {
   source = new EventSource("/api/tidebus/console/live");
   source.addEventListener("overview", (event) => take(JSON.parse(event.data)));
   source.addEventListener("trouble", (event) => fail(JSON.parse(event.data).error_msg));
+  source.addEventListener("again", () => { close(); open(); });  // it has had its time
   source.onerror = () => {
     fail("the server does not answer; trying again");
     if (source?.readyState === EventSource.CLOSED) {  // refused: too many listen, or nobody is logged in

@@ -21,6 +21,7 @@ from compose.capture.prologue_start import OldHistory, check_prologue, held_hist
 from compose.capture.resync_rules import check_backfill, check_resync
 from compose.capture.upstream_tables import UpstreamTables
 from compose.changefeeds import check_eligible, check_resume_ts, create_changefeed, tables_body
+from compose.foresight.destinations import destined
 from compose.foresight.explain import as_json, explained, raw_log_schemas
 from compose.foresight.first_messages import first_messages
 from compose.log_lines import keep_recent_lines
@@ -308,7 +309,7 @@ class ApiBackend:
         addresses = self._addresses
         config, tries_sinks = load_changefeed(request.sink_uri or "", request.config), addresses.tries_sinks
         if not config.uri.brokers:
-            return {}
+            return as_json(destined(config, *raw_log_schemas(addresses.kafka, addresses.upstream, request.start_ts)))
         if tries_sinks:
             with contextlib.suppress(SecretReferenceError):  # the sink is left to who has its secrets
                 uri, table = with_secrets(request.sink_uri or "", request.config or {}, resolve)
@@ -318,8 +319,6 @@ class ApiBackend:
 
     def first_messages(self, request: FeedRequest) -> dict[str, Any]:
         config = load_changefeed(request.sink_uri or "", request.config)
-        if not config.uri.brokers:
-            return {}
         config = replace(config, time_zone=self._addresses.time_zone)
         return first_messages(self._addresses.kafka, self._addresses.upstream, config, request.start_ts)
 

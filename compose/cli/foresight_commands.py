@@ -61,10 +61,12 @@ def explain(
     kafka: "KafkaAccess",
     zookeeper: "ZooKeeperAccess",
 ) -> None:
-    """Say for every table where its rows would go, in what, how large they may be, and which rights that needs.
+    """Say for every table where its rows would go, in what, how large they may be, and which rights that needs; of a
+    database, files and lake tables: under which name, by which key, in which columns.
 
     The tables are those of the raw log (--kafka) or of a recording (--recording); nothing is created or written.
     """
+    from compose.foresight import destinations
     from compose.foresight.explain import (
         Changefeed,
         as_json,
@@ -91,8 +93,13 @@ def explain(
         wanted = Changefeed(config=checked, upstream=UpstreamId(upstream), ts=None)
     ts = Ts(start_ts) if start_ts else wanted.ts
     schemas, at = recorded_schemas(recording, ts) if recording else raw_log_schemas(kafka, wanted.upstream, ts)
-    explanation = explained(wanted.config, schemas, at, ask_sink=not offline)
-    for line in [json.dumps(as_json(explanation), ensure_ascii=False)] if in_json else as_lines(explanation):
+    if wanted.config.uri.brokers:
+        explanation = explained(wanted.config, schemas, at, ask_sink=not offline)
+        shown, lines = as_json(explanation), as_lines(explanation)
+    else:
+        destination = destinations.destined(wanted.config, schemas, at)
+        shown, lines = as_json(destination), destinations.as_lines(destination)
+    for line in [json.dumps(shown, ensure_ascii=False)] if in_json else lines:
         click.echo(line)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from compose.changefeeds import open_store
+from compose.foresight.destinations import Destination
 from compose.foresight.recorded import read_recorded_log
 from consumers.control.changefeeds.store import NoFrontierError, StartTsError
 from consumers.control.log.raw_log import frontier_window
@@ -112,7 +113,7 @@ def explained(config: ChangefeedConfig, schemas: SchemaStore, ts: Ts, *, ask_sin
     return explain(schemas, ts, config, feed, topics)
 
 
-def as_json(explanation: Explanation) -> dict[str, Any]:
+def as_json(explanation: Explanation | Destination) -> dict[str, Any]:
     """Return it for JSON."""
     return dataclasses.asdict(explanation)
 

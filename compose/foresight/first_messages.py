@@ -6,6 +6,7 @@ reads and shows is bounded, for an API request waits for it.
 
 import base64
 import contextlib
+import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
@@ -42,7 +43,8 @@ def first_messages(
     kafka: KafkaAccess, upstream: UpstreamId, config: ChangefeedConfig, start_ts: Ts | None
 ) -> dict[str, Any]:
     """Return ``messages``, at most :data:`MESSAGES_MAX`, in the order of commits; ``refused``, what would stop the
-    changefeed; ``rows``, of how many row changes they are, and ``records``, raw records that were looked at.
+    changefeed; ``is_rows``, whether they are rows and no messages, since the sink takes none; ``rows``, of how many row
+    changes they are, and ``records``, raw records that were looked at.
 
     Schemas have numbers from 1 in place of a registry's ids, and topics as many partitions as were asked for.
 
@@ -64,15 +66,31 @@ def first_messages(
         for _, table_id, change in shown:
             changes[table_id].append(change)
         log = RecordedLog(dict(changes), (), Ts(shown[0][0] - 1), shown[-1][0])
-        run = prepared(log, schemas, config, refused=lambda error: refused.append(str(error)))
-        messages = [_shown(record) for record in run.records() if record["op"] not in ("watermark", "bootstrap")]
+        messages, refused = messages_of(log, schemas, config)
     return {
         "messages": messages[:MESSAGES_MAX],
         "refused": refused[:REFUSALS_MAX],
         "rows": len(shown),
         "records": looked_at,
         "is_newest": start_ts is None,
+        "is_rows": not config.uri.brokers,
     }
+
+
+def messages_of(
+    log: RecordedLog, schemas: SchemaStore, config: ChangefeedConfig
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """Return what a changefeed would write of rows, and what would stop it.
+
+    Raises:
+        BusError: the settings do not fit the tables.
+    """
+    refused: list[str] = []
+    run = prepared(log, schemas, config, refused=lambda error: refused.append(str(error)))
+    records = list(run.records())  # what the sorter would refuse is found whatever is shown
+    if config.uri.brokers:
+        return [_shown(record) for record in records if record["op"] not in ("watermark", "bootstrap")], refused
+    return [_shown_row(row, run.feed) for row in run.mounted()], refused
 
 
 def _rows(
@@ -146,6 +164,16 @@ def _shown(record: Mapping[str, Any]) -> dict[str, Any]:
     """Return a message as a page shows it: a text where it is one, else how it begins."""
     named = {name: record[name] for name in ("topic", "partition", "table", "op", "commit_ts")}
     return named | {side: _side(record[side]) for side in ("key", "value")}
+
+
+def _shown_row(row: Mapping[str, Any], feed: CompiledFeed) -> dict[str, Any]:
+    """Return a row for a sink that takes no messages, under its name there: values as TiDB's texts, before a DELETE."""
+    schema, table = feed.routes.name(row["schema"], row["table"])
+    columns = row["columns"] if row["columns"] is not None else row["pre_columns"]
+    text = json.dumps({column["name"]: column["value"] for column in columns or ()}, ensure_ascii=False)
+    named = {"topic": None, "partition": None, "table": f"{schema}.{table}", "op": row["op"]}
+    value = {"text": text[:TEXT_CHARS_MAX], "bytes": len(text.encode())}
+    return named | {"commit_ts": row["commit_ts"], "key": None, "value": value}
 
 
 def _side(encoded: str | None) -> dict[str, Any] | None:

@@ -165,14 +165,14 @@ class Backend(Protocol):
         ...
 
     def explain(self, request: FeedRequest) -> dict[str, Any]:
-        """Return for every table where its rows go, in what, and which rights that needs; nothing of a sink that is no
-        Kafka.
+        """Return for every table where its rows go and in what; of a Kafka which rights that needs, of another sink
+        ``kind`` (database, files, lake, nowhere).
         """
         ...
 
     def first_messages(self, request: FeedRequest) -> dict[str, Any]:
-        """Return some messages that a changefeed would write, of rows that the raw log has, and what would stop it;
-        nothing of a sink that is no Kafka. It writes nowhere.
+        """Return some messages that a changefeed would write, of rows that the raw log has, and what would stop it; the
+        rows themselves (``is_rows``) where its sink is no Kafka. It writes nowhere.
         """
         ...
 

@@ -137,7 +137,7 @@ function topicCard(feed, { changefeed: { sink_uri: uri } }, said) {
   const again = button("Look again", "topics-again", {}, { class: "slight" });
   if (!said || said.waits) return card("Topics and tables", el("p", null, "Asking …"));
   if (said.refusal) return card("Topics and tables", el("p", { class: "problem" }, said.refusal), again);
-  if (!said.tables) return card("Topics and tables", el("p", null, wayTo(uri.split(":")[0])),
+  if (said.kind) return card("Tables", el("p", null, wayTo(uri.split(":")[0])), destinationTable(said), again,
     uri.startsWith("iceberg:") && el("p", { class: "hint" }, "Its sorter compacts the tables each compaction-interval. By hand, on a machine that sees the warehouse: ", el("code", null, `tidebus lake compact ${named(feed)}`), "."));
   return card("Topics and tables", topicTable(said), again);
 }
@@ -147,6 +147,15 @@ export function wayTo(scheme) {
   if (scheme === "iceberg") return "Its sorter writes lake tables itself; there is no topic.";
   if (scheme === "blackhole") return "Its rows go nowhere; there is no topic.";
   return "Processors apply its rows from a topic of TideBus's own.";
+}
+
+// Where tables go at a sink that is no Kafka.
+export function destinationTable(said) {
+  const tables = said.tables.filter((item) => item.replicated);
+  const types = (item) => item.types.length > 0 && el("details", null, el("summary", null, count(item.columns)), item.types.map((column) => `${column.name} ${column.type}`).join(", "));
+  return [table("Tables and where they go", [["Table"], ["Goes to"], ["Key"], ["Columns"], ["Layout"], ["Trouble"]],
+    tables.slice(0, 200).map((item) => [item.table, item.target ?? "?", item.key ?? "?", types(item) || count(item.columns), item.layout ?? "–", item.trouble.join("; ") || "none"])),
+  el("p", { class: "soft" }, `${tables.length} tables are replicated, ${said.tables.length - tables.length} are left out.`), said.notes.map((note) => el("p", null, "Note: ", note))];
 }
 
 export function topicTable(said) {

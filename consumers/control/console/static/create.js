@@ -3,7 +3,7 @@
 import { button, card, el, morph, table } from "./dom.js";
 import { ask, tsOf } from "./api.js";
 import { named, put } from "./dialogs.js";
-import { topicTable, wayTo } from "./changefeed.js";
+import { destinationTable, topicTable, wayTo } from "./changefeed.js";
 import { bytes, count, feedHref, timeOf } from "./words.js";
 
 const [TYPED_MS, BUSY_MS, TRIES_MAX] = [400, 1000, 10];
@@ -22,7 +22,7 @@ export const create = {
         card("Form", input("id", "Changefeed id", "Letters, digits and dashes."), input("namespace", "Namespace", "", "default"),
           input("uri", "Sink URI", "kafka://HOST:PORT/TOPIC?protocol=canal-json, mysql://USER:PASSWORD@HOST:PORT/, file:///FOLDER, s3://BUCKET/PREFIX, iceberg://?warehouse=file:///FOLDER"),
           area("rules", "Filter rules", "One a line: shop.*, !shop.tmp_*", "*.*"),
-          el("fieldset", null, el("legend", { class: "label" }, "Options"), box("case_sensitive", "Names are case-sensitive"), box("force_replicate", "Tables without a key, too")),
+          el("fieldset", null, el("legend", { class: "label" }, "Options"), box("case_sensitive", "Names are case-sensitive"), box("force_replicate", "Tables without a key, too"), box("ignore_ineligible", "Leave out tables without a key")),
           input("start", "Start ts", "Empty: from now on."), input("target", "Target ts", "Empty: without an end.")),
         card("Changefeed file", el("label", { for: "toml" }, "TiCDC's TOML"), el("textarea", { id: "toml", class: "tall", spellcheck: "false", "aria-describedby": "toml-hint" }),
           el("p", { class: "hint", id: "toml-hint" }, "All settings of docs/changefeeds.md; comments stay."))),
@@ -96,16 +96,17 @@ async function showFirst() {
   }
 }
 
-function first({ messages, refused, rows, records, is_newest: isNewest }) {
-  if (!messages) return el("p", null, `No messages to show: ${wayTo(field("uri").value.trim().split(":")[0])}`);
+function first({ messages, refused, rows, records, is_newest: isNewest, is_rows: isRows }) {
   const side = (value) => (value ? el("code", { class: "message" }, value.text ?? `${value.hex} …`) : "none");
-  return [el("h3", null, "First messages"),
+  const head = [["Commit ts"], ["Table"], ["What"], ...(isRows ? [["Row"]] : [["Where to"], ["Key"], ["Value"]]), ["Size", "number"]];
+  return [el("h3", null, isRows ? "First rows" : "First messages"),
     el("p", null, rows ? `A dry run of ${isNewest ? "the newest" : "the first"} ${count(rows)} row changes in ${count(records)} raw records; nothing is written.`
       : `No row of its tables is in the ${count(records)} raw records that were looked at.`),
+    isRows && el("p", null, `No messages: ${wayTo(field("uri").value.trim().split(":")[0])} Values are as TiDB shows them; those of a DELETE are what was there.`),
     refused.map((text) => el("p", { class: "problem" }, "It would fail here: ", text)),
-    messages.length > 0 && table("First messages", [["Commit ts"], ["Table"], ["What"], ["Where to"], ["Key"], ["Value"], ["Size", "number"]],
+    messages.length > 0 && table(isRows ? "First rows" : "First messages", head,
       messages.map((item) => [[el("span", { class: "ts" }, item.commit_ts), el("br"), timeOf(item.commit_ts)], item.table ?? "–", item.op,
-        `${item.topic}, partition ${item.partition}`, side(item.key), side(item.value), bytes(item.value?.bytes)]))];
+        ...(isRows ? [] : [`${item.topic}, partition ${item.partition}`, side(item.key)]), side(item.value), bytes(item.value?.bytes)]))];
 }
 
 // A server that is busy with other checks is asked again.
@@ -133,9 +134,9 @@ function show({ problems, notes, tables, explanation }) {
   morph(field("checked"), el("div", null,
     problems.map((problem) => el("p", { class: "problem" }, problem.line ? `line ${problem.line}: ` : "", problem.message)),
     notes.map((note) => el("p", null, "Note: ", note)),
-    lost.length > 0 && el("p", { class: "problem" }, `Without a key, so that they are refused: ${lost.slice(0, 20).map((item) => `${item.database_name}.${item.table_name}`).join(", ")}`),
+    lost.length > 0 && el("p", { class: "problem" }, `Without a key, so that they are ${field("ignore_ineligible").checked ? "left out" : "refused; leave them out by an option of the form"}: ${lost.slice(0, 20).map((item) => `${item.database_name}.${item.table_name}`).join(", ")}`),
     tables && el("p", null, `${tables.eligible_tables.length} tables are replicated.`),
-    explanation?.tables && topicTable(explanation),
+    explanation?.tables && (explanation.kind ? destinationTable(explanation) : topicTable(explanation)),
     explanation?.acls?.length > 0 && el("details", null, el("summary", null, "Rights that it needs in Kafka"), el("ul", { class: "plain" },
       explanation.acls.map((acl) => el("li", null, `${acl.resource} ${acl.name}: ${acl.operations.join(", ")}`))))));
 }
@@ -155,13 +156,14 @@ function createCommand(feed, start, target) {
 function confirm() {
   const feed = { id: field("id").value.trim(), namespace: field("namespace").value.trim() || "default" };
   const [uri, start, target, said] = [field("uri").value.trim(), field("start").value, field("target").value, draft];
+  const ignores = field("ignore_ineligible").checked;
   const tables = said.tables ? `${said.tables.eligible_tables.length} tables` : "its tables";
   put({
     title: `Create ${feed.id || "a changefeed"}`, confirm: "Create",
     effect: `It is stored, and a sorter writes the changes of ${tables} to the sink, ${start.trim() ? `from ts ${start.trim()} on` : "from now on"}. ${before(said.replica_config ?? {})}`,
-    command: createCommand(feed, start.trim(), target.trim()),
+    command: createCommand(feed, start.trim(), target.trim()) + (ignores ? " --no-confirm" : ""),
     request: () => ["POST", `/api/v2/changefeeds?namespace=${encodeURIComponent(feed.namespace)}`, {
-      changefeed_id: feed.id || undefined, sink_uri: uri, replica_config: said.replica_config ?? undefined, start_ts: tsOf(start), target_ts: tsOf(target) }],
+      changefeed_id: feed.id || undefined, sink_uri: uri, replica_config: ignores ? { ...said.replica_config, ignore_ineligible_table: true } : said.replica_config ?? undefined, start_ts: tsOf(start), target_ts: tsOf(target) }],
     done: (made) => `changefeed ${made.id} is created`,
     after: (made) => { location.hash = feedHref(made); },
   });

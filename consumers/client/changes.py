@@ -8,6 +8,7 @@ from typing import Any, Literal
 from consumers.client.core.partition import PartitionKey
 from consumers.client.core.stream import ReadPosition
 from schemas.ids import Ts
+from schemas.sink.image_note import TableName
 
 Op = Literal["insert", "update", "delete"]
 
@@ -33,6 +34,11 @@ class Row:
     """Of the handle key: the primary key, or the unique key that stands for it."""
     types: Mapping[str, str] = field(default_factory=dict, repr=False)
     """TiDB's name of each column's type, as far as the message tells it: ``int unsigned``, ``enum('a')``, ``enum``."""
+
+    @property
+    def is_image(self) -> bool:
+        """Whether it is a row that was there before, as a table image has it: no transaction commits when it begins."""
+        return self.commit_ts == self.start_ts
 
     @property
     def key(self) -> tuple[Any, ...]:
@@ -75,6 +81,20 @@ class ChangeBatch:
     changes: tuple[Change, ...]
     positions: Mapping[PartitionKey, ReadPosition] = field(default_factory=dict, repr=False)
     """For ``commit``."""
+    images_left: int = 0
+    """Physical tables (partitions) whose image is not whole at ``watermark_ts``, of all of the changefeed."""
+    whole: tuple[TableName, ...] = ()
+    """Tables whose image has become whole with this batch: schema and table."""
+    waiting: tuple[TableName, ...] | None = ()
+    """Tables whose image is not whole; None: they are too many to be named."""
+
+    def is_whole(self, schema: str, table: str) -> bool | None:
+        """Tell whether no image of a table is to come or under way at ``watermark_ts``; None: this batch does not say,
+        for more tables wait than it names, so that it is as it was.
+        """
+        if self.images_left == 0 or (schema, table) in self.whole:
+            return True
+        return None if self.waiting is None else (schema, table) not in self.waiting
 
     def transactions(self) -> Iterator[Transaction]:
         """Yield the changes by transaction; each is whole, as far as this reader's partitions have it."""

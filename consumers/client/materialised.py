@@ -22,6 +22,8 @@ Key = tuple[Any, ...]
 class MaterialisedTable:
     """The rows of one table by key, at a watermark. Give it each batch, or let it read a stream.
 
+    While an image of the table is under way it has a part of it, and no proof: :attr:`is_whole`.
+
     The reader must have all partitions of the table, and the whole table: from a changefeed with
     ``initial = "snapshot"``, or from the table's creation on. The table needs a key.
     """
@@ -40,6 +42,7 @@ class MaterialisedTable:
         self._given = dict(types or {})
         self._types: dict[str, str] = {}
         self._lost = ""
+        self._is_begun = self._is_partial = False
         self._is_behind = False
         """Rows below the watermark are coming: of a partition that the stream found later, and could not hold."""
 
@@ -55,14 +58,25 @@ class MaterialisedTable:
                 self.apply(batch)
         return self
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether no image of the table is to come or under way, as far as batches have said: until then ``rows`` may
+        lack some.
+        """
+        return not self._is_partial
+
     def apply(self, batch: ChangeBatch) -> None:
         """Take a batch in; what it says of other tables is passed over."""
+        if not self._is_begun:
+            self._is_begun, self._is_partial = True, batch.images_left > 0
         mine = [change for change in batch.changes if (change.schema, change.table) == (self.schema, self.table)]
         for change in mine:
             if isinstance(change, Ddl):
                 self._ddl(change)
             else:
                 self._row(change)
+        is_whole = batch.is_whole(self.schema, self.table)
+        self._is_partial = self._is_partial if is_whole is None else not is_whole
         if batch.watermark_ts >= self.watermark_ts:
             self.watermark_ts, self._is_behind = batch.watermark_ts, False
         elif mine:
@@ -73,7 +87,7 @@ class MaterialisedTable:
 
         Raises:
             ProofLostError: rows may be other than what is here, by a DDL since they came; or rows below the watermark
-                are still coming, and the next batches bring them.
+                are still coming, and the next batches bring them: of a partition, or of an image that is not whole.
             CorruptDataError: a value has no text, or its type is not told in full (see ``types``).
             ConfigError: the message does not tell a column's type, or an unknown one.
         """
@@ -86,6 +100,12 @@ class MaterialisedTable:
         if self._is_behind:
             raise ProofLostError(
                 "rows below the watermark are still coming, of a partition that was found later; apply more batches",
+                table=f"{self.schema}.{self.table}",
+                watermark_ts=self.watermark_ts,
+            )
+        if self._is_partial:
+            raise ProofLostError(
+                "its image is under way; apply more batches until is_whole",
                 table=f"{self.schema}.{self.table}",
                 watermark_ts=self.watermark_ts,
             )
@@ -116,12 +136,15 @@ class MaterialisedTable:
         if _EMPTIES.match(ddl.query):
             self.rows.clear()
             self._lost = ""
+            # A resync's is told from a user's: the rows come behind it.
+            self._is_partial = self._is_partial or ddl.commit_ts == ddl.start_ts
         elif not _KEEPS_ROWS.match(ddl.query):
             self._lost = ddl.query
 
     def _row(self, row: Row) -> None:
         if not row.key_names:
             raise ProofLostError("a row has no key", table=f"{self.schema}.{self.table}", commit_ts=row.commit_ts)
+        self._is_partial = self._is_partial or row.is_image
         if row.op != "delete":
             self._types.update(row.types)
         if row.old is not None:

@@ -23,6 +23,7 @@ from edges.kafka.clients import kafka_consumer
 from edges.kafka.errors import KafkaSettingsError
 from schemas.errors import ConfigError
 from schemas.ids import Ts
+from schemas.sink.image_note import IMAGES_HEADER
 from schemas.sink.position import POSITION_HEADER, Position, decode_position
 
 PENDING_BYTES_MAX = 256 << 20
@@ -166,7 +167,14 @@ class ChangeStream:
 
     def _batch(self, released: Released) -> ChangeBatch:
         changes = tuple(self._decode(record, decode_position(record.position)) for record in released.records)
-        return ChangeBatch(watermark_ts=released.watermark_ts, changes=changes, positions=released.positions)
+        return ChangeBatch(
+            watermark_ts=released.watermark_ts,
+            changes=changes,
+            positions=released.positions,
+            images_left=released.images.left,
+            whole=released.images.whole,
+            waiting=released.images.waiting,
+        )
 
     def _take(self, message: Any) -> None:
         problem = message.error()
@@ -183,7 +191,8 @@ class ChangeStream:
                 raise StreamUnavailableError("Kafka does not serve the topics", reason=problem.str())
             return  # librdkafka goes on by itself
         topic_partition = PartitionKey(message.topic(), message.partition())
-        position = dict(message.headers() or ()).get(POSITION_HEADER)
+        headers = dict(message.headers() or ())
+        position = headers.get(POSITION_HEADER)
         if position is None:
             raise NoPositionError(
                 "a record has no position header; is this a changefeed's topic?",
@@ -192,7 +201,10 @@ class ChangeStream:
                 partition=topic_partition.partition,
                 offset=message.offset(),
             )
-        self._reader.take(StreamRecord(topic_partition, message.offset(), message.key(), message.value(), position))
+        images = headers.get(IMAGES_HEADER) or b""
+        self._reader.take(
+            StreamRecord(topic_partition, message.offset(), message.key(), message.value(), position, images)
+        )
 
     def _pause(self) -> None:
         ahead = self._reader.ahead()

@@ -5,6 +5,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final, Protocol
 
 from schemas.sink.fence import NO_FENCE
+from schemas.sink.image_note import WatermarkNote
 from sorters.core.records.order import OutputRecords
 from sorters.cut.sink_writer import BATCH_BYTES, SinkWriter
 from sorters.log.failures import KafkaUnreachableError
@@ -16,8 +17,8 @@ NOWHERE: Final[Mapping[str, Any]] = {}
 class RecordWriter(Protocol):
     """What a cut's records go through (:class:`~sorters.cut.sink_writer.SinkWriter`)."""
 
-    def write(self, records: OutputRecords, fence: bytes = NO_FENCE) -> None:
-        """Queue records; ``fence`` is theirs (:mod:`schemas.sink.fence`)."""
+    def write(self, records: OutputRecords, fence: bytes = NO_FENCE, note: WatermarkNote | None = None) -> None:
+        """Queue records; ``fence`` is theirs (:mod:`schemas.sink.fence`), ``note`` their watermarks'."""
         ...
 
     def finish(self) -> None:
@@ -35,7 +36,7 @@ class Nowhere:
     def __init__(self, stopped: Callable[[], bool]) -> None:
         self._stopped = stopped
 
-    def write(self, records: OutputRecords, fence: bytes = NO_FENCE) -> None:
+    def write(self, records: OutputRecords, fence: bytes = NO_FENCE, note: WatermarkNote | None = None) -> None:
         """Drop them.
 
         Raises:

@@ -16,14 +16,17 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from confluent_kafka import KafkaError, KafkaException, Message
 
 from edges.kafka.clients import kafka_producer
 from schemas.errors import BusError
 from schemas.sink.fence import FENCE_HEADER, NO_FENCE
+from schemas.sink.image_note import IMAGES_HEADER, WatermarkNote
 from schemas.sink.position import POSITION_HEADER
 from sorters.core.feed.large_messages import SinkMessageTooLargeError
-from sorters.core.records.order import OutputRecords
+from sorters.core.records.order import OutputRecords, column_of
 from sorters.log.failures import KafkaUnreachableError
 
 STALL_S = 120.0
@@ -87,15 +90,24 @@ class SinkWriter:
             {**config, **limits, "on_delivery": self._on_delivery, "error_cb": self._on_error}
         )
 
-    def write(self, records: OutputRecords, fence: bytes = NO_FENCE) -> None:
+    def write(self, records: OutputRecords, fence: bytes = NO_FENCE, note: WatermarkNote | None = None) -> None:
         """Queue records; those of a partition are sent in this order. ``fence`` stands in each of them
-        (:mod:`schemas.sink.fence`).
+        (:mod:`schemas.sink.fence`), ``note`` in the watermarks among them (:mod:`schemas.sink.image_note`).
 
         Raises:
             BusError: these or some before cannot be sent, or Kafka does not answer.
         """
-        produce = self._producer.produce
         headers = {FENCE_HEADER: fence} if fence else {}  # one for all rows: the client has copied it when it returns
+        if note is None:
+            self._queue(records, headers)
+            return
+        # Watermarks stand behind all rows and DDL of a cut, so that of each partition the order stays.
+        noted = pc.equal(column_of(records, "position"), pa.scalar(note.position, pa.binary()))
+        self._queue(records.filter(pc.invert(noted)), headers)
+        self._queue(records.filter(noted), {**headers, IMAGES_HEADER: note.header})
+
+    def _queue(self, records: OutputRecords, headers: dict[str, bytes]) -> None:
+        produce = self._producer.produce
         self._row_bytes = 1 + records.nbytes // max(records.num_rows, 1)
         rows = max(1, min(_ROWS_PER_SLICE, records.num_rows * _BYTES_PER_SLICE // max(records.nbytes, 1)))
         for batch in records.to_batches(rows):

@@ -12,6 +12,7 @@ from typing import Any
 
 from edges.kafka.offsets import TopicReader
 from schemas.sink.fence import NO_FENCE
+from schemas.sink.image_note import WatermarkNote
 from sorters.core.cut.cut import Cut
 from sorters.core.flow.flow_marks import FlowMarker
 from sorters.core.flow.ledger import CutFlow, FlowLedger, check_flow
@@ -170,7 +171,7 @@ class SmallCut:
             if whole is None:
                 return None
             with self._running:
-                self._write(whole.records, batch_bytes(program), fence, on_queued=turn.close)
+                self._write(whole.records, batch_bytes(program), fence, cut.note, on_queued=turn.close)
         return whole.counts(raw.raw_bytes)
 
     def write(self, records: OutputRecords, largest_batch: int, fence: bytes = NO_FENCE) -> None:
@@ -183,7 +184,13 @@ class SmallCut:
             self._write(records, largest_batch, fence)
 
     def _write(
-        self, records: OutputRecords, largest_batch: int, fence: bytes, on_queued: Callable[[], None] = lambda: None
+        self,
+        records: OutputRecords,
+        largest_batch: int,
+        fence: bytes,
+        note: WatermarkNote | None = None,
+        *,
+        on_queued: Callable[[], None] = lambda: None,
     ) -> None:
         if self._closed.is_set():  # between the reading and here: the writer that there was is closed
             raise KafkaUnreachableError("kafka did not take a record", reason="stopped")
@@ -193,7 +200,7 @@ class SmallCut:
             stopped, waiting = self._closed.is_set, self._share.waiting
             writer = record_writer(self._sink_config, batch_bytes=largest_batch, stopped=stopped, waiting=waiting)
         try:
-            writer.write(records, fence)
+            writer.write(records, fence, note)
             on_queued()
             writer.finish()
         except BaseException:

@@ -152,6 +152,7 @@ class CutJob:
         Raises:
             Exception: Spark's, Py4J's; see :func:`sorters.log.failures.bus_error`.
         """
+        cut = replace(cut, note=preparation.watermark_note(cut))
         orders, choice = _Orders(cut, preparation, extras, encoded_at_ms), self.choose(cut, backlog=backlog)
         counts = self._run_on_driver(orders) if choice.runner is Runner.DRIVER else None
         if counts is None:

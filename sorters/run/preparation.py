@@ -11,11 +11,13 @@ from typing import Any
 
 from schemas.ddl.schema_change import SchemaChange, StoredTable
 from schemas.ids import TableId, Ts
+from schemas.sink.image_note import ImageNote, WatermarkNote
 from sorters.core.cut.cut import Cut
 from sorters.core.cut.watermark_pace import watermark_is_due
 from sorters.core.feed.companions import bootstrap_records, ddl_records, start_bootstraps, watermark_records
 from sorters.core.feed.emptied_tables import emptied_records, emptied_tables
 from sorters.core.feed.feed import CompiledFeed
+from sorters.core.feed.image_notes import NotedTables, note_of, watermark_note
 from sorters.core.feed.initial_schemas import initial_schemas
 from sorters.core.feed.route_check import check_routes
 from sorters.core.feed.scope import concerns, tables_at, watermark_topics_at
@@ -62,6 +64,8 @@ class Preparation:
         self._sender: tuple[Any, ProgramSender] | None = None
         """With the context of the session that it sends by."""
         self._watermark_topics: tuple[str, ...] = ()
+        self._noted: NotedTables | None = None
+        """As of the last DDL, once a watermark has to speak of images."""
         self.tables_text = ""
         """Some of the tables that the changefeed had at first, for Spark's UI."""
 
@@ -112,6 +116,7 @@ class Preparation:
             if self._sender is not None:
                 self._sender[1].note_changed(touched)
             self._watermark_topics = watermark_topics_at(store, cut.upto_ts, self.feed)
+            self._noted = None
         elif self._program is not None and self._program.schemas is not store:
             # Tables of system schemas are no change, but their rows must be known for what they are.
             self._program = FeedProgram(store, self.feed)
@@ -159,9 +164,23 @@ class Preparation:
             ddl = join_records([ddl, emptied_records(cut, store, self.feed, encoded_at_ms)])
         topics = self._watermark_topics
         messages = sum(self.feed.partitions[topic] for topic in topics)
-        if not watermark_is_due(cut, messages, with_ddl=ddl.num_rows > 0, target_ts=self._target_ts):
+        note = self._image_note(cut)
+        needed = ddl.num_rows > 0 or (note is not None and bool(note.whole))
+        if not watermark_is_due(cut, messages, is_needed=needed, target_ts=self._target_ts):
             return join_records([ddl, bootstraps])
         return join_records([watermark_records(cut.upto_ts, topics, self.feed, encoded_at_ms), ddl, bootstraps])
+
+    def watermark_note(self, cut: Cut) -> WatermarkNote | None:
+        """Return what watermarks of a cut that was begun say of table images; None: nothing."""
+        note = self._image_note(cut)
+        return None if note is None else watermark_note(cut, note)
+
+    def _image_note(self, cut: Cut) -> ImageNote | None:
+        if self.feed.has_processors or (cut.left_out is None and cut.read_again is None):
+            return None
+        if self._noted is None:
+            self._noted = NotedTables.at(self._schemas.store, cut.upto_ts, self.feed)
+        return note_of(cut, self._noted)
 
     @property
     def waiting(self) -> int:

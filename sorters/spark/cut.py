@@ -177,6 +177,7 @@ class SparkCut:
             after_ts=cut.after_ts,
             flow_writer=program.feed.flow_writer,
             fence=fence,
+            note=cut.note,
         )
         return self.shared.jobs.two_steps(
             partial(read_step, read, sent), partial(write_step, write), tasks, nonce, broadcasts=(sent.base, sent.rest)

@@ -87,6 +87,6 @@ def run_task(task: CutTask) -> bytes:
     if whole is None:
         return too_large_answer()
     with lend_writer(task.sink_config, batch_bytes(program)) as writer:
-        writer.write(whole.records, fence_of_attempt(task.fence))
+        writer.write(whole.records, fence_of_attempt(task.fence), cut.note)
         writer.finish()
     return counts_as_json(whole.counts(raw.raw_bytes))

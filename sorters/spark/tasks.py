@@ -17,6 +17,7 @@ import pyarrow as pa
 from schemas.ids import Ts
 from schemas.rawlog.topics import RawTopics
 from schemas.sink.fence import NO_FENCE
+from schemas.sink.image_note import WatermarkNote
 from sorters.core.cut.cut import Cut
 from sorters.core.flow.flow_marks import FlowMarker
 from sorters.core.flow.ledger import FlowLedger
@@ -92,6 +93,8 @@ class WriteTask:
     """Whose the sums are that watermarks tell processors; '': they tell none."""
     fence: bytes = NO_FENCE
     """Of the attempt, without the task's."""
+    note: WatermarkNote | None = None
+    """Of the cut's watermarks."""
 
 
 def look_step(task: LookTask, number: int) -> bytes:
@@ -181,7 +184,7 @@ def write_runs(
         else:
             made = joined(windows)
         for number, messages in enumerate(made):
-            writer.write(messages, fence)
+            writer.write(messages, fence, task.note)
             yield _SIGN
             if files is not None and number % WINDOWS_A_RELEASE == 0:
                 files.release()

@@ -27,8 +27,8 @@ STOPPED_WITH_A_CUT_IN_ITS_CLIENT = f"""
 import os, signal
 from sorters.cut.sink_writer import SinkWriter
 write = SinkWriter.write
-def stopped(self, records, fence):
-    write(self, records, fence)
+def stopped(self, records, fence, note):
+    write(self, records, fence, note)
     if int.from_bytes(records.column("position")[0].as_py()[:8], "big") > {FIRST_TS}:
         os.kill(os.getpid(), signal.SIGSTOP)
         self._producer.flush(60)

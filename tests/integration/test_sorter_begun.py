@@ -60,12 +60,12 @@ from sorters.run import feed_run
 from sorters.cut.sink_writer import SinkWriter
 feed_run.END_S, stops = 60.0, threading.Event()
 write, end = SinkWriter.write, feed_run.FeedRun.end
-def in_two(self, records, fence):
-    write(self, records.slice(0, 10), fence)
+def in_two(self, records, fence, note):
+    write(self, records.slice(0, 10), fence, note)
     self.finish()
     os.kill(os.getpid(), signal.SIGTERM)
     stops.wait(60)
-    write(self, records.slice(10), fence)
+    write(self, records.slice(10), fence, note)
 def ending(self, may_write):
     stops.set()
     end(self, may_write)
@@ -240,7 +240,7 @@ def test_begun_epoch_whose_sorter_dies_is_repeated_as_it_was_on_another_machine(
     first = Machine(feed, spark, tmp_path / "first", dies)
     write = SinkWriter.write
     with monkeypatch.context() as patched:
-        patched.setattr(SinkWriter, "write", lambda self, records, _: first.write_half(self, records, write))
+        patched.setattr(SinkWriter, "write", lambda self, records, *_: first.write_half(self, records, write))
         first.run()
     node = decode_begun(first.begun())
     assert node is not None
@@ -325,7 +325,7 @@ def test_run_that_cannot_end_its_cut_gives_it_up(
     feed.create(raw_log.upstream, sink(feed, topic), start_ts=START_TS)
     begun, given_up, write = threading.Event(), threading.Event(), SinkWriter.write
 
-    def slow(writer: SinkWriter, records: pa.Table, fence: bytes) -> None:
+    def slow(writer: SinkWriter, records: pa.Table, fence: bytes, note: None) -> None:
         write(writer, records.slice(0, 10), fence)
         writer.finish()
         begun.set()

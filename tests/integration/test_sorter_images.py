@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Collection
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from schemas.nodes.changefeed import ChangefeedInfo
 from schemas.rawlog.images import (
     image_feed,
 )
+from schemas.sink.image_note import ImageNote
 from schemas.sink.position import PositionClass, decode_position
 from schemas.sink.topic import life_of
 from schemas.state_proof.carried import CarriedState
@@ -103,8 +105,21 @@ def rows_of(records: list[SinkRecord]) -> list[SinkRecord]:
     return [record for record in records if decode_position(record.position).position_class is PositionClass.ROW]
 
 
-def plain(records: list[SinkRecord]) -> list[tuple[bytes | None, bytes | None, bytes]]:
-    return [(record.key, record.value, record.position) for record in records]
+def plain(records: list[SinkRecord]) -> list[tuple[bytes | None, bytes | None, bytes, bytes]]:
+    return [(record.key, record.value, record.position, record.images) for record in records]
+
+
+def said_of_images(records: list[SinkRecord]) -> list[tuple[int, ImageNote]]:
+    """Return what watermarks say of images, by ts."""
+    return [
+        (decode_position(record.position).commit_ts, ImageNote.decode(record.images))
+        for record in records
+        if record.images
+    ]
+
+
+NAME = ("sb", "sbtest1")
+TO_COME = ImageNote(1, (), (NAME,))
 
 
 def no_spark() -> Any:
@@ -198,7 +213,11 @@ class Machine:
         )
         write = SinkWriter.write
         with closing(run), monkeypatch.context() as patched:
-            patched.setattr(SinkWriter, "write", lambda writer, records, _: self.write(writer, records, write))
+            patched.setattr(
+                SinkWriter,
+                "write",
+                lambda writer, records, _, note=None: self.write(writer, records, partial(write, note=note)),
+            )
             run.start()
             assert self.over.wait(DEADLINE_S), run.failure()
 
@@ -220,6 +239,13 @@ def test_initial_image_goes_out_in_its_chunks_with_the_changes_above_each_wherev
     assert emitted(records) == INITIAL
     assert (whole.proof().proof, whole.proof().is_proven, whole.proof().begun_by) == (held_at_end(), True, "image")
     assert {FIRST, SECOND} <= set(whole.progress)
+    notes = said_of_images(records)
+    assert notes[0][0] < FIRST
+    assert notes[-1] == (SECOND, ImageNote(0, (NAME,), ()))
+    assert {note for _, note in notes[:-1]} == {TO_COME}
+    with ChangeStream(stack.kafka, [topic], group=topic) as stream:
+        table = MaterialisedTable(*NAME).read(stream, END)
+    assert (table.is_whole, table.proof()) == (True, held_at_end())
     positions = [record.position for record in records]
     assert positions == sorted(set(positions))
     for dies in ("half", "written", "reported"):
@@ -269,6 +295,8 @@ def test_resync_empties_the_table_at_a_ts_of_its_own_before_the_rows_wherever_a_
             table = MaterialisedTable("sb", "sbtest1")
             table.rows[1_000_000,] = {"id": "1000000"}  # which the source has no more, though no message said so
             table.read(stream, END)
+        notes = dict(said_of_images(read_topic(stack.kafka, topic)))
+        assert (notes[FIRST], notes[SECOND]) == (TO_COME, ImageNote(0, (NAME,), ())), "empty is not whole"
         assert table.proof() == held_at_end((1, 2, 3, 4))
 
 
@@ -322,11 +350,11 @@ KILLED_IN_MID_CHUNK = f"""
 import os, signal
 from sorters.cut.sink_writer import SinkWriter
 write = SinkWriter.write
-def in_two(self, records, fence):
+def in_two(self, records, fence, note):
     if records.num_rows >= {HALF}:
-        write(self, records.slice(0, {HALF // 2}), fence)
+        write(self, records.slice(0, {HALF // 2}), fence, note)
         self.finish()
         os.kill(os.getpid(), signal.SIGKILL)
-    write(self, records, fence)
+    write(self, records, fence, note)
 SinkWriter.write = in_two
 """

@@ -1,6 +1,7 @@
 """A cut may be done on the driver or by Spark tasks, in memory or not: the topics must not show which."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import count
 from typing import Any
 
@@ -13,12 +14,14 @@ from schemas.config.changefeed import load_changefeed
 from schemas.config.client_options import librdkafka_options, librdkafka_producer_options
 from schemas.ids import RegionId, TableId, Ts, physical_ms
 from schemas.rawlog.image_batch import ScanName
-from schemas.rawlog.images import KeyRange
+from schemas.rawlog.images import IdRange, KeyRange
 from schemas.rawlog.region_batch import RegionBatch, encode_region_batch
 from schemas.rawlog.row_parts import PART_OVERHEAD_BYTES, cut_record
 from schemas.sink.fence import Fence, decode_fence
+from schemas.sink.image_note import ImageNote
 from schemas.sink.position import decode_position
 from sorters.core.cut.cut import cut_between, frontier_for
+from sorters.core.cut.images import LeftOut
 from sorters.core.feed.feed import compile_feed
 from sorters.cut.record_window import RecordWindow
 from sorters.cut.record_writer import NOWHERE
@@ -112,7 +115,8 @@ def test_cut_done_each_way_gives_the_same_records_in_the_same_order(
         next_fence=(Fence(7, attempt).encode() for attempt in count(1)).__next__,
     )
     before, after = (frontier_for(record, lambda _: False) for record in log.frontier)
-    cut = cut_between(before, after, START_TS, upto_ts, chunks=chunks)
+    read_again = LeftOut((IdRange(TableId(TABLE), TableId(TABLE + 1)),), {})
+    cut = replace(cut_between(before, after, START_TS, upto_ts, chunks=chunks), read_again=read_again)
     large = job.large()
     folders = large.runs_parent
     assert folders is not None
@@ -142,7 +146,7 @@ def test_cut_done_each_way_gives_the_same_records_in_the_same_order(
         job.close()
         schemas.close()
     plain = {
-        way: [(record.partition, record.key, record.value, record.position) for record in records]
+        way: [(record.partition, record.key, record.value, record.position, record.images) for record in records]
         for way, records in written.items()
     }
     events = {"open-protocol": _open_protocol_rows}.get(protocol, lambda _: 1)
@@ -151,6 +155,8 @@ def test_cut_done_each_way_gives_the_same_records_in_the_same_order(
         of_images = [record for record in written["driver"] if decode_position(record.position).start_ts == upto_ts]
         assert len(of_images) == 2 * IMAGE_ROWS
     assert all(plain[way] == plain["driver"] for way in WAYS)
+    notes = [record.images for record in written["driver"] if record.images]
+    assert notes == [ImageNote(0, (("sb", "sbtest1"), ("sb", "second")), ()).encode()] * PARTITIONS, "of watermarks"
     fences = {way: sorted({decode_fence(record.fence) for record in records}) for way, records in written.items()}
     attempts = [{fence.attempt for fence in fences[way]} for way in WAYS]
     assert all(len(each) == 1 for each in attempts)

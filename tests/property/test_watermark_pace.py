@@ -19,7 +19,7 @@ def cut(after_ms: int, upto_ms: int) -> Cut:
 
 
 def due(after_ms: int, upto_ms: int) -> bool:
-    return watermark_is_due(cut(after_ms, upto_ms), MANY, with_ddl=False)
+    return watermark_is_due(cut(after_ms, upto_ms), MANY, is_needed=False)
 
 
 @given(ends=ENDS_MS)
@@ -41,7 +41,7 @@ def test_watermarks_after_batches_are_joined_are_never_fewer_seconds(ends: list[
 @given(after=st.integers(0, 5000), length=st.integers(1, 5000))
 def test_watermark_is_always_due_for_few_partitions_ddl_and_the_target(after: int, length: int) -> None:
     some = cut(after, after + length)
-    assert watermark_is_due(some, EVERY_CUT_MAX, with_ddl=False)
-    assert watermark_is_due(some, MANY, with_ddl=True)
-    assert watermark_is_due(some, MANY, with_ddl=False, target_ts=some.upto_ts)
-    assert watermark_is_due(some, MANY, with_ddl=False, target_ts=Ts(some.upto_ts + 1)) == due(after, after + length)
+    assert watermark_is_due(some, EVERY_CUT_MAX, is_needed=False)
+    assert watermark_is_due(some, MANY, is_needed=True)
+    assert watermark_is_due(some, MANY, is_needed=False, target_ts=some.upto_ts)
+    assert watermark_is_due(some, MANY, is_needed=False, target_ts=Ts(some.upto_ts + 1)) == due(after, after + length)

@@ -27,6 +27,7 @@ from schemas.rawlog.frontier import FrontierRecord
 from schemas.rawlog.images import NO_IMAGES, ImageMode, ImageState, KeyRange
 from sorters.core.cut import cut
 from sorters.core.cut.images import FeedImages, LeftOut
+from sorters.core.feed import image_notes
 from tests.support.hash_seeds import printed_with_hash_seeds
 
 SEEDS = int(os.environ.get("IMAGE_SEEDS", "1000"))
@@ -240,6 +241,14 @@ def _empties_where_it_has_begun(keys: KeyRange) -> bool:
     return keys.end != keys.start + b"\0"
 
 
+def _says_whole_with_the_first_chunk(table: Any, waits: Any, chunks: Any) -> bool:
+    return True
+
+
+def _never_says_whole(table: Any, waits: Any, chunks: Any) -> bool:
+    return False
+
+
 FAULTS: list[tuple[Any, str, Callable[..., Any]]] = [
     (images, "open_barrier", _announces_too_late),
     (images, "close_barriers", _never_gives_up),
@@ -261,6 +270,8 @@ FAULTS: list[tuple[Any, str, Callable[..., Any]]] = [
     (frontier, "follow_images", _heeds_the_last),
     (ImageWorld, "is_of", _reads_every_attempt),
     (ImageWorld, "is_of", _reads_everything),
+    (image_notes, "_is_whole", _says_whole_with_the_first_chunk),
+    (image_notes, "_is_whole", _never_says_whole),
 ]
 
 

@@ -25,6 +25,7 @@ from schemas.rawlog.images import NO_IMAGES, ImageChunk, ImageState, KeyRange
 from schemas.rawlog.region_batch import RegionBatch, encode_region_batch
 from schemas.rawlog.topics import RAW_MESSAGE_BYTES_MAX, raw_topics
 from schemas.sink.fence import FENCE_HEADER, NO_FENCE
+from schemas.sink.image_note import IMAGES_HEADER
 from schemas.sink.position import POSITION_HEADER
 
 ROWS = Path(__file__).parents[1] / "data" / "rows"
@@ -244,6 +245,7 @@ class SinkRecord:
     value: bytes | None
     position: bytes
     fence: bytes = NO_FENCE
+    images: bytes = b""
 
 
 def read_topic(kafka: str, topic: str) -> list[SinkRecord]:
@@ -266,6 +268,7 @@ def read_topic(kafka: str, topic: str) -> list[SinkRecord]:
                             message.value(),
                             headers[POSITION_HEADER],
                             headers.get(FENCE_HEADER, NO_FENCE),
+                            headers.get(IMAGES_HEADER, b""),
                         )
                     )
                     at = message.offset() + 1

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 import pytest
@@ -9,10 +10,12 @@ import pytest
 from consumers.client import ChangeBatch, Ddl, Row
 from consumers.client.canal_json import CanalJsonDecoder
 from consumers.client.core.partition import PartitionKey, StreamRecord
+from consumers.client.core.stream import ReadPosition, StreamReader
 from consumers.client.errors import ProofLostError
 from consumers.client.materialised import MaterialisedTable
 from schemas.errors import ConfigError, CorruptDataError
 from schemas.ids import Ts
+from schemas.sink.image_note import NOTHING_TO_COME, ImageNote
 from schemas.sink.position import Position, PositionClass, RowOp
 from schemas.state_proof.row_text import TableProof
 
@@ -35,7 +38,7 @@ def row(
         schema="d",
         table="t",
         op=op,
-        commit_ts=Ts(1),
+        commit_ts=Ts(2),
         start_ts=Ts(1),
         columns=columns,
         old=old,
@@ -45,7 +48,7 @@ def row(
 
 
 def ddl(query: str) -> Ddl:
-    return Ddl(schema="d", table="t", query=query, commit_ts=Ts(1), start_ts=Ts(1))
+    return Ddl(schema="d", table="t", query=query, commit_ts=Ts(2), start_ts=Ts(1))
 
 
 def batch(ts: int, *changes: Row | Ddl) -> ChangeBatch:
@@ -134,3 +137,87 @@ def test_materialised_table_while_rows_below_its_watermark_come_has_no_proof_and
         table.proof()
     table.apply(batch(5))
     assert table.proof().rows == 3
+
+
+def noted(ts: int, note: ImageNote, *changes: Row | Ddl) -> ChangeBatch:
+    return ChangeBatch(
+        watermark_ts=Ts(ts), changes=changes, images_left=note.left, whole=note.whole, waiting=note.waiting
+    )
+
+
+ME, OTHER = ("d", "t"), ("d", "u")
+IMAGE = replace(row("insert", {"id": 1, "s": "x", "f": 1.5}), start_ts=Ts(2))
+
+
+@pytest.mark.parametrize(
+    ("notes", "whole"),
+    [
+        ([ImageNote(2, (), (ME, OTHER)), ImageNote(1, (ME,), (OTHER,))], [False, True]),
+        ([ImageNote(1, (), (OTHER,))], [True]),
+        ([ImageNote(300), ImageNote(299, (ME,)), ImageNote(298, (OTHER,))], [False, True, True]),
+        ([ImageNote(300), ImageNote(9, (), (OTHER,))], [False, True]),
+        ([ImageNote(300), NOTHING_TO_COME], [False, True]),
+    ],
+    ids=["named", "another table", "too many to be named", "few in the end", "nothing in the end"],
+)
+def test_materialised_table_is_whole_from_the_batch_on_that_says_so(notes: list[ImageNote], whole: list[bool]) -> None:
+    table = MaterialisedTable(*ME)
+    for ts, (note, is_whole) in enumerate(zip(notes, whole, strict=True), 5):
+        table.apply(noted(ts, note, *([IMAGE] if ts == 5 else ())))
+        assert table.is_whole is is_whole
+        if is_whole:
+            assert table.proof() == expected("31,78,312E35")
+        else:
+            with pytest.raises(ProofLostError, match="its image is under way"):
+                table.proof()
+
+
+def test_materialised_table_that_is_resynced_has_no_proof_until_it_is_whole() -> None:
+    table = filled()
+    truncate = Ddl(schema="d", table="t", query="TRUNCATE TABLE `d`.`t`", commit_ts=Ts(8), start_ts=Ts(8))
+    table.apply(noted(8, ImageNote(300), truncate))
+    assert not table.is_whole
+    table.apply(noted(9, ImageNote(300), IMAGE))
+    assert not table.is_whole
+    table.apply(noted(10, ImageNote(299, (ME,))))
+    assert table.proof() == expected("31,78,312E35")
+
+
+def watermark(partition: int, offset: int, ts: int, note: ImageNote | None = None) -> StreamRecord:
+    position = Position(Ts(ts), PositionClass.WATERMARK).encode()
+    return StreamRecord(PartitionKey("t", partition), offset, None, b"", position, note.encode() if note else b"")
+
+
+def test_reader_of_several_partitions_says_of_images_what_stands_at_its_watermark() -> None:
+    reader = StreamReader(1 << 20)
+    reader.assign({PartitionKey("t", number): ReadPosition(-1, Ts(0)) for number in (0, 1)})
+    both, other, none = ImageNote(2, (), (ME, OTHER)), ImageNote(1, (ME,), (OTHER,)), ImageNote(0, (OTHER,), ())
+    for offset, (ts, note) in enumerate([(10, both), (20, other), (30, none), (40, None)]):
+        reader.take(watermark(0, offset, ts, note))
+    reader.take(watermark(1, 0, 10, both))
+    assert (released := reader.release()) is not None
+    assert (released.watermark_ts, released.images) == (10, both), "not what a partition says that is further"
+    for offset, (ts, note) in enumerate([(20, other), (30, none)], 1):
+        reader.take(watermark(1, offset, ts, note))
+    assert (released := reader.release()) is not None
+    assert released.images == ImageNote(0, (ME, OTHER), ()), "all that became whole"
+    reader.take(watermark(1, 3, 40))
+    assert (released := reader.release()) is not None
+    assert released.images == NOTHING_TO_COME
+
+
+@pytest.mark.parametrize(
+    "header", [b"", b"{", b"[]", b'{"left":-1,"whole":[]}', b'{"left":1,"whole":[["a"]]}', b'{"left":1}']
+)
+def test_images_header_that_is_none_is_refused(header: bytes) -> None:
+    with pytest.raises(CorruptDataError):
+        ImageNote.decode(header)
+
+
+def test_images_header_says_what_it_was_made_of_and_names_no_more_than_a_few() -> None:
+    few = ImageNote(2, (ME,), (("d", "a.b"), ("ü", "'")))
+    assert ImageNote.decode(few.encode()) == few
+    many = ImageNote(500, (), tuple(("d", f"t{number}") for number in range(500)))
+    assert ImageNote.decode(many.encode()) == ImageNote(500)
+    long = ImageNote(90, (), tuple(("ü" * 64, f"{'ü' * 60}{number}") for number in range(90)))
+    assert len(long.encode()) < 100

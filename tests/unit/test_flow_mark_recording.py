@@ -118,8 +118,8 @@ class _Collector:
     def __init__(self) -> None:
         self.records = list[dict[str, Any]]()
 
-    def write(self, records: OutputRecords, fence: bytes) -> None:
-        assert not fence
+    def write(self, records: OutputRecords, fence: bytes, note: None) -> None:
+        assert not fence and note is None
         self.records += records.to_pylist()
 
     def finish(self) -> None: ...

@@ -11,9 +11,11 @@ from compose.simulation.law import BrokenPromiseError
 from schemas.ids import TableId, Ts
 from schemas.rawlog.frontier import FrontierRecord
 from schemas.rawlog.images import ImageChunk, is_opening
+from schemas.sink.image_note import NOTHING_TO_COME, TableName
 from sorters.core.cut import cut as cuts
 from sorters.core.cut.cut import ChangefeedFrontier, Cut, frontier_for
 from sorters.core.cut.cut_plan import plan_cuts
+from sorters.core.feed import image_notes
 
 if TYPE_CHECKING:
     from compose.simulation.images.world import ImageWorld
@@ -43,6 +45,8 @@ class SimReader:
     chunk_keys: dict[tuple[TableId, int], list[Ts]] = field(default_factory=dict)
     """Of keys: at which ts a chunk of it went out, with or without a row."""
     first_chunk_ts: dict[TableId, Ts] = field(default_factory=dict)
+    noted: list[tuple[Ts, int, frozenset[int]]] = field(default_factory=list)
+    """What watermarks said of images: ts, physical tables left, logical tables that became whole."""
 
     def __post_init__(self) -> None:
         self.checkpoint_ts = self.start_ts
@@ -67,6 +71,7 @@ class SimReader:
                 for key in keys:
                     self.chunk_keys.setdefault(key, []).append(cut.upto_ts)
                 self.checkpoint_ts = cut.upto_ts
+                self._note(cut)
         self.at = upto
 
     def read_again(self) -> None:
@@ -90,6 +95,15 @@ class SimReader:
             raise BrokenPromiseError(
                 f"{self.name} read again from {from_ts} writes {_differing(before, emitted)} otherwise"
             )
+
+    def _note(self, cut: Cut) -> None:
+        covered: dict[TableName, list[TableId]] = {}
+        for table in self.world.tables.tables.values():
+            if table.covered(self.name, cut.upto_ts):
+                covered.setdefault(("", str(table.logical)), []).append(table.table_id)
+        note = image_notes.note_of(cut, image_notes.NotedTables(covered)) or NOTHING_TO_COME
+        if note.left or not self.noted or self.noted[-1][1]:
+            self.noted.append((cut.upto_ts, note.left, frozenset(int(table) for _, table in note.whole)))
 
     def _after(self, ts: Ts) -> int:
         return bisect_right(self.emitted, ts, key=lambda item: item[0])
@@ -168,15 +182,27 @@ class SimReader:
                 self._check_keys(table.table_id)
             is_whole = self.is_initial or table.logical in resynced
             if is_whole and table.covered(self.name, upto_ts):
-                self._check_shown(table)
+                self._check_shown(table, upto_ts)
         self._check_all()
+        if self.is_initial and not resynced:
+            self._check_notes()
 
-    def _check_shown(self, table: SimTable) -> None:
-        shown, true = self._shown(table.logical), table.rows(self.checkpoint_ts)
+    def _check_notes(self) -> None:
+        """Check that a table which a watermark calls whole is shown then as the source has it, and so with all tables
+        where nothing is left.
+        """
+        tables = self.world.tables.tables.values()
+        for ts, left, whole in self.noted:
+            for table in tables:
+                if table.covered(self.name, ts) and (left == 0 or table.logical in whole):
+                    self._check_shown(table, ts)
+        if self.noted and self.noted[-1][1]:
+            raise BrokenPromiseError(f"{self.name} says that {self.noted[-1][1]} images are left")
+
+    def _check_shown(self, table: SimTable, ts: Ts) -> None:
+        shown, true = self._shown(table.logical, ts), table.rows(ts)
         if shown != true:
-            raise BrokenPromiseError(
-                f"{self.name} shows {shown} of table {table.table_id} at {self.checkpoint_ts}, which is {true}"
-            )
+            raise BrokenPromiseError(f"{self.name} shows {shown} of table {table.table_id} at {ts}, which is {true}")
 
     def _check_all(self) -> None:
         """Check that rows of images are what TiKV had, and that nothing is left out where no image is initial."""
@@ -201,19 +227,19 @@ class SimReader:
                 if tables.tables[table_id].covered(self.name, self.checkpoint_ts) and len(at) != is_asked:
                     raise BrokenPromiseError(f"{self.name} got key {number} of table {table_id} at {at}")
 
-    def _shown(self, logical: int) -> dict[int, int]:
-        """Return what the destination has of a logical table, of which all was lost when a resync began."""
+    def _shown(self, logical: int, upto_ts: Ts) -> dict[int, int]:
+        """Return what the destination had of a logical table, of which all was lost when a resync began."""
         shown: dict[int, int] = {}
         tables = self.world.tables
-        cleared = [ts for ts, truncated in tables.truncations if truncated == logical and ts <= self.checkpoint_ts]
+        cleared = [ts for ts, truncated in tables.truncations if truncated == logical and ts <= upto_ts]
         damaged = sorted(
             ts
             for table_id, ts in self.first_chunk_ts.items()
             if tables.tables[table_id].logical == logical and (self.name, table_id) in self.world.resynced
         )
         for ts, table_id, number, value, kind in [
-            *sorted(self.emitted, key=_order),
-            (self.checkpoint_ts, None, 0, 0, ""),
+            *sorted(self.emitted[: self._after(upto_ts)], key=_order),
+            (upto_ts, None, 0, 0, ""),
         ]:
             while cleared and cleared[0] < ts:
                 cleared.pop(0)

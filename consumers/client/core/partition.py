@@ -12,9 +12,11 @@ saw it may be gone, and the next one begins in the middle of what a restarted so
 
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
+from operator import itemgetter
 
 from schemas.errors import Action, BusError
 from schemas.ids import Ts
+from schemas.sink.image_note import NOTHING_TO_COME, ImageNote
 from schemas.sink.position import Position, PositionClass, decode_position
 
 
@@ -34,13 +36,16 @@ class PartitionKey:
 
 @dataclass(frozen=True, slots=True)
 class StreamRecord:
-    """One record of an output topic; ``position`` is the bytes of its ``tidebus-position`` header."""
+    """One record of an output topic; ``position`` is the bytes of its ``tidebus-position`` header, ``images`` those of
+    ``tidebus-images``, which only watermarks have, while table images are under way.
+    """
 
     topic_partition: PartitionKey
     offset: int
     key: bytes | None
     value: bytes | None
     position: bytes
+    images: bytes = b""
 
     @property
     def bytes_total(self) -> int:
@@ -63,6 +68,8 @@ class PartitionReader:
     _positions: list[bytes] = field(default_factory=list)
     """Of the pending records, ascending."""
     _pending: list[StreamRecord] = field(default_factory=list)
+    _notes: list[tuple[Ts, ImageNote]] = field(default_factory=list)
+    """What the watermarks that have not been released say of table images, ascending."""
 
     def __post_init__(self) -> None:
         self.watermark_ts = max(self.watermark_ts, self.applied_ts)
@@ -72,7 +79,7 @@ class PartitionReader:
 
         Raises:
             RecordsLostError: there was another before it, which nobody has seen.
-            CorruptDataError: its position does not decode.
+            CorruptDataError: its position does not decode, or what a watermark says of table images.
         """
         if 0 <= self.next_offset < record.offset:
             raise RecordsLostError(
@@ -88,6 +95,8 @@ class PartitionReader:
             case PositionClass.WATERMARK:
                 if position.commit_ts > self.watermark_ts:
                     self.watermark_ts, self._watermark_offset = position.commit_ts, record.offset
+                    note = ImageNote.decode(record.images) if record.images else NOTHING_TO_COME
+                    self._notes.append((position.commit_ts, note))
             case PositionClass.BOOTSTRAP:
                 pass  # a schema, which the messages of these protocols carry themselves
             case PositionClass.ROW | PositionClass.DDL:
@@ -101,6 +110,12 @@ class PartitionReader:
         self.pending_bytes -= sum(record.bytes_total for record in out)
         self.applied_ts = max(self.applied_ts, ts)
         return out
+
+    def notes(self, ts: Ts) -> list[tuple[Ts, ImageNote]]:
+        """Return what watermarks at or below ``ts`` said of table images, and forget it."""
+        end = bisect_right(self._notes, ts, key=itemgetter(0))
+        said, self._notes = self._notes[:end], self._notes[end:]
+        return said
 
     def resume_offset(self) -> int:
         """Return from where on a reader that has applied ``applied_ts`` must read."""

@@ -9,13 +9,14 @@ or from another member) begins below it, and is held until it has reached it: in
 Only beyond ``pending_bytes_max`` it goes out by its own watermark, so that memory stays bounded.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import merge
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 
 from consumers.client.core.partition import PartitionKey, PartitionReader, StreamRecord
 from schemas.ids import Ts
+from schemas.sink.image_note import NOTHING_TO_COME, ImageNote
 from schemas.sink.position import POSITION_CLASS_AT, PositionClass
 
 
@@ -42,6 +43,8 @@ class Released:
     watermark_ts: Ts
     records: tuple[StreamRecord, ...]
     positions: Mapping[PartitionKey, ReadPosition]
+    images: ImageNote = NOTHING_TO_COME
+    """What is still to come at ``watermark_ts``; ``whole`` has all tables that became so since the one before."""
 
 
 @dataclass(slots=True)
@@ -55,6 +58,8 @@ class StreamReader:
     """The highest watermark that went out, of this reader or of those before it whose partitions it was given."""
     _set_aside: dict[PartitionKey, PartitionReader] = field(default_factory=dict)
     """Revoked since the last :meth:`assign`."""
+    _images: ImageNote = NOTHING_TO_COME
+    """As it was said last."""
 
     def assign(self, positions: Mapping[PartitionKey, ReadPosition]) -> Mapping[PartitionKey, int]:
         """Read partitions from now on; ``positions`` are what the group has committed of them.
@@ -103,12 +108,13 @@ class StreamReader:
         if ts < self.released_ts and not self._is_too_much_pending():
             return None
         self.released_ts = max(self.released_ts, ts)
+        self._images = joined_notes([reader.notes(ts) for reader in self.partitions.values()], self._images)
         released = [reader.release(ts) for reader in self.partitions.values()]
         records = merge(*released, key=attrgetter("position"))
         positions = {
             key: ReadPosition(reader.resume_offset(), reader.applied_ts) for key, reader in self.partitions.items()
         }
-        return Released(ts, tuple(_without_ddl_copies(records)), positions)
+        return Released(ts, tuple(_without_ddl_copies(records)), positions, self._images)
 
     def ahead(self) -> frozenset[PartitionKey]:
         """Return the partitions to stop reading for now: too much is pending, and they are not what holds it."""
@@ -119,6 +125,18 @@ class StreamReader:
 
     def _is_too_much_pending(self) -> bool:
         return sum(reader.pending_bytes for reader in self.partitions.values()) > self.pending_bytes_max
+
+
+def joined_notes(said: Iterable[Sequence[tuple[Ts, ImageNote]]], before: ImageNote) -> ImageNote:
+    """Return what watermarks of several partitions say together: what is to come by the newest, and all that became
+    whole. Those of one ts say the same. Where none came it is as ``before``.
+    """
+    notes = [note for partition in said for note in partition]
+    if not notes:
+        return ImageNote(before.left, (), before.waiting)
+    newest = max(notes, key=itemgetter(0))[1]
+    whole = sorted({table for _, note in notes for table in note.whole})
+    return ImageNote(newest.left, tuple(whole), newest.waiting)
 
 
 def _without_ddl_copies(records: Iterable[StreamRecord]) -> Iterable[StreamRecord]:

@@ -14,6 +14,7 @@ from schemas.ids import TableId, Ts
 from schemas.rawlog.frontier import FrontierRecord, HeldDdl, HeldTables, widened
 from schemas.rawlog.images import NO_IMAGES, ImageChunk, ImageState
 from schemas.rawlog.region_batch import BatchHead
+from schemas.sink.image_note import WatermarkNote
 from sorters.core.cut.images import FeedImages, LeftOut, images_of
 from sorters.core.cut.state_plan import StatePlan
 
@@ -51,6 +52,8 @@ class Cut:
     """Tables of ``chunks`` that are to lose what their image lacks."""
     read_again: LeftOut | None = None
     """Tables that an image reads again, with what of them is done; all of their changes go out."""
+    note: WatermarkNote | None = None
+    """What its watermarks say of table images; None: nothing. It is put in as the cut is run."""
     states: StatePlan = field(default_factory=dict, compare=False)
     """Which of its rows count for state proofs; what is written does not hang on it."""
 

@@ -17,15 +17,16 @@ INTERVAL_MS = 1_000
 """TiCDC's. A consumer that waits for watermarks sees a row at most so much later."""
 
 
-def watermark_is_due(cut: Cut, messages: int, *, with_ddl: bool, target_ts: Ts | None = None) -> bool:
+def watermark_is_due(cut: Cut, messages: int, *, is_needed: bool, target_ts: Ts | None = None) -> bool:
     """Tell whether a cut ends with watermarks.
 
     Args:
         messages: how many they would be: the partitions of all topics.
-        with_ddl: the cut holds DDL events; consumers wait for the watermark before they run them.
+        is_needed: the cut holds DDL events, which consumers run when the watermark has come, or a table's image becomes
+            whole with it, which the watermark alone says.
         target_ts: where the changefeed ends; what is written up to there must be closed.
     """
-    if messages <= EVERY_CUT_MAX or with_ddl or cut.upto_ts == target_ts:
+    if messages <= EVERY_CUT_MAX or is_needed or cut.upto_ts == target_ts:
         return True
     # Ticks of the ts, not of a cut's length: cuts that end elsewhere after a restart meet the same ticks.
     return physical_ms(cut.upto_ts) // INTERVAL_MS > physical_ms(cut.after_ts) // INTERVAL_MS

@@ -272,6 +272,7 @@ class ApiBackend:
             return create_changefeed(addresses.kafka, addresses.zookeeper, self.cluster, wanted, older=older)
 
     def configure(self, changefeed_id: str, namespace: str, change: ConfigChange) -> ChangefeedInfo:
+        imaged: Sequence[TableId] = ()
         if change.sink_uri is not None or change.config is not None:
             store = self._control.store
             info, status = store.get(changefeed_id, namespace), store.status(changefeed_id, namespace)
@@ -280,7 +281,8 @@ class ApiBackend:
             check_eligible(self._addresses.kafka, request_of(wanted, checkpoint_ts))
             if self._addresses.tries_sinks:
                 self._try_sink(wanted)
-        return self._control.configure(changefeed_id, change, namespace)
+            imaged = self._tables.coming_in(info, wanted)
+        return self._control.configure(changefeed_id, change, namespace, imaged=imaged)
 
     def pause(self, changefeed_id: str, namespace: str) -> None:
         self._control.pause(changefeed_id, namespace)

@@ -11,7 +11,9 @@ from edges.kafka.access import KafkaAccess
 from schemas.config.changefeed import load_changefeed
 from schemas.ddl.schema_change import StoredTable
 from schemas.ids import TableId, UpstreamId
+from schemas.nodes.changefeed import ChangefeedInfo
 from sorters.core.feed.feed import compile_feed
+from sorters.core.filter.initial_tables import initial_tables
 
 KEPT_S: Final = 10.0
 """Reading 100,000 tables anew takes some seconds; an operator who asks again soon may see them a moment old."""
@@ -39,7 +41,14 @@ class UpstreamTables:
         Raises:
             BusError: see :meth:`of`.
         """
-        info = feed.info
+        return self.contained(feed.info)
+
+    def contained(self, info: ChangefeedInfo) -> Sequence[StoredTable]:
+        """Return the tables that settings would contain.
+
+        Raises:
+            BusError: see :meth:`of`.
+        """
         config = load_changefeed(info.sink_uri, info.config)
         table_filter = compile_feed(config, info.namespace).filter
         return [
@@ -47,6 +56,19 @@ class UpstreamTables:
             for stored in self._now(info.upstream)
             if (stored.eligible or config.force_replicate) and table_filter.matches(stored.schema, stored.table)
         ]
+
+    def coming_in(self, before: ChangefeedInfo, after: ChangefeedInfo) -> list[TableId]:
+        """Return the physical tables that other settings bring in and want images of, as a new changefeed would.
+
+        Raises:
+            BusError: see :meth:`of`.
+        """
+        initial = initial_tables(load_changefeed(after.sink_uri, after.config))
+        if not initial.any:
+            return []
+        known = {table for stored in self.contained(before) for table in stored.physical_ids}
+        wanted = (stored for stored in self.contained(after) if initial.wants(stored.schema, stored.table))
+        return sorted({table for stored in wanted for table in stored.physical_ids} - known)
 
     def _now(self, upstream: UpstreamId) -> Sequence[StoredTable]:
         with self._lock:

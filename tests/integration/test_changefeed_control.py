@@ -9,6 +9,8 @@ import pytest
 from kazoo.client import KazooClient
 
 from compose.stack.local import Addresses
+from consumers.control.changefeeds.asked_images import TABLES_MAX, decode_asked
+from consumers.control.changefeeds.image_requests import ImageRefusedError
 from consumers.control.changefeeds.store import ChangefeedNotFoundError, ChangefeedRequest
 from consumers.control.changefeeds.verbs import (
     ChangefeedControl,
@@ -19,8 +21,9 @@ from consumers.control.changefeeds.verbs import (
 )
 from consumers.control.log.raw_log import FrontierWindow
 from schemas.errors import ConfigError
-from schemas.ids import Ts, UpstreamId
+from schemas.ids import TableId, Ts, UpstreamId
 from schemas.nodes.changefeed import ChangefeedError, ChangefeedStatus, ZkPaths
+from schemas.rawlog.images import ImageMode
 from sorters.log.failures import KafkaUnreachableError
 from sorters.run.status import StatusBoard
 from tests.support.changefeed_status import write_status
@@ -185,6 +188,27 @@ def test_control_update_replaces_what_is_given_and_only_where_it_is_stopped(cont
     assert control.store.get("cf") == changed
     with pytest.raises(UpdateRefusedError, match="nothing to update"):
         control.configure("cf", change)
+
+
+def test_control_update_asks_for_images_of_what_comes_in_or_changes_nothing(
+    control: ChangefeedControl, stack: Addresses, paths: ZkPaths
+) -> None:
+    control.pause("cf")
+    with lasting_session(stack.zookeeper_access) as session:
+
+        def asked() -> list[int]:
+            node = session.client.get(paths.changefeed_images("default", "cf"))[0]
+            return sorted(decode_asked(node).requested[ImageMode.BACKFILL])
+
+        control.configure("cf", ConfigChange(target_ts=Ts(800)), imaged=[TableId(7)])
+        assert asked() == [7]
+        control.configure("cf", ConfigChange(target_ts=Ts(900)), imaged=[TableId(9), TableId(8)])
+        assert asked() == [7, 8, 9]
+        before = control.store.get("cf")
+        with pytest.raises(ImageRefusedError):
+            many = [TableId(number) for number in range(TABLES_MAX + 1)]
+            control.configure("cf", ConfigChange(target_ts=Ts(950)), imaged=many)
+        assert (control.store.get("cf"), asked()) == (before, [7, 8, 9])
 
 
 @pytest.mark.parametrize(

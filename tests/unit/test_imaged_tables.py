@@ -8,7 +8,7 @@ import pytest
 from consumers.control.changefeeds.asked_images import AskedImages, AskedTable
 from consumers.control.core.frontier.frontier import FrontierInputs
 from consumers.control.owner.image_wishes import ImageWish
-from consumers.control.owner.imaged_tables import ImagedTables, history_ts
+from consumers.control.owner.imaged_tables import SETTINGS_S, ImagedTables, history_ts
 from consumers.control.owner.owner import Owner
 from schemas.ddl.job import DdlType
 from schemas.ids import CaptureId, TableId, Ts, compose_ts
@@ -203,9 +203,35 @@ def test_what_is_asked_for_by_hand_is_withdrawn_once_a_published_record_has_it()
         (IdRange(TableId(5), TableId(5)),),
         (IdRange(TableId(9), TableId(9)),),
     )
-    assert world.withdrawn == {(FEED, 6)}, "no table of the changefeed"
     world.tick()
-    assert world.withdrawn == {(FEED, 5), (FEED, 6), (FEED, 9)}
+    assert world.withdrawn == {(FEED, 5), (FEED, 9)}
+    world.seconds += SETTINGS_S
+    world.tick()
+    assert world.withdrawn == {(FEED, 5), (FEED, 6), (FEED, 9)}, "no table of the changefeed"
+
+
+@pytest.mark.parametrize("first", ["request", "settings"])
+def test_a_table_that_an_update_brings_in_is_imaged_whichever_of_both_nodes_is_seen_first(first: str) -> None:
+    narrow = replace(WISH, wants_initial=True)
+    world = World({FEED: narrow})
+    world.tick()
+    world.land_all()
+    world.tick()
+    assert not world.tick().feeds[0].waits
+    asked = AskedImages(requested={ImageMode.BACKFILL: frozenset({TableId(6)})})
+    wide = replace(narrow, key=2, contains=lambda _: True)
+    world.wished = {FEED: replace(narrow, asked=asked) if first == "request" else wide}
+    for _ in range(5):
+        assert not world.tick().feeds[0].waits
+    assert not world.withdrawn
+    world.wished = {FEED: replace(wide, asked=asked)}
+    assert world.tick().feeds[0].backfill == (IdRange(TableId(6), TableId(6)),)
+    assert [scan.table_id for scan in world.tick().barriers[0].scans] == [6]
+    assert world.withdrawn == {(FEED, 6)}
+    world.land_all()
+    world.tick()
+    world.wished = {FEED: wide}
+    assert not world.tick().feeds[0].waits
 
 
 def test_an_image_that_is_whole_before_its_request_is_taken_back_does_not_come_again() -> None:

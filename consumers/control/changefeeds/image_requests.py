@@ -61,14 +61,20 @@ def request_images(
         BusError: ZooKeeper failed, or the node does not decode.
     """
 
-    def with_tables(before: AskedImages) -> AskedImages:
-        after = {other: before.requested.get(other, frozenset()) - set(tables) for other in BY_HAND}
-        after[mode] |= set(tables)
-        # All of a table has what was asked of it.
-        ranged = {asked: keys for asked, keys in before.ranged.items() if asked[1] not in tables}
-        return _checked(name, replace(before, requested=after, ranged=ranged, paused=before.paused - set(tables)))
+    _change(session, paths, name, "asking for table images", lambda before: asked_for(before, name, mode, tables))
 
-    _change(session, paths, name, "asking for table images", with_tables)
+
+def asked_for(before: AskedImages, name: FeedName, mode: ImageMode, tables: Collection[TableId]) -> AskedImages:
+    """Return what is asked for when all of some tables is asked for besides; see :func:`request_images`.
+
+    Raises:
+        ImageRefusedError: too many are asked for at once.
+    """
+    after = {other: before.requested.get(other, frozenset()) - set(tables) for other in BY_HAND}
+    after[mode] |= set(tables)
+    # All of a table has what was asked of it.
+    ranged = {asked: keys for asked, keys in before.ranged.items() if asked[1] not in tables}
+    return _checked(name, replace(before, requested=after, ranged=ranged, paused=before.paused - set(tables)))
 
 
 def request_range(

@@ -7,11 +7,14 @@ checkpoint in ``status``.
 """
 
 import logging
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kazoo.exceptions import BadVersionError, KazooException, NodeExistsError, NoNodeError, RolledBackError
 
+from consumers.control.changefeeds.asked_images import NOTHING_ASKED, decode_asked, encode_asked
+from consumers.control.changefeeds.image_requests import asked_for
 from consumers.control.changefeeds.store import ChangefeedNotFoundError, ChangefeedStore
 from consumers.control.core.changefeeds.errors import FeedError, needs_checkpoint
 from consumers.control.core.changefeeds.state import Feed, Pause, RemoveFeed, Resume, step
@@ -22,7 +25,7 @@ from edges.zookeeper.session import Session, ZooKeeperError
 from schemas.config.changefeed import load_changefeed
 from schemas.config.zone import check_zone
 from schemas.errors import Action, BusError, ConfigError
-from schemas.ids import Ts
+from schemas.ids import TableId, Ts
 from schemas.nodes.changefeed import (
     NAMESPACE_DEFAULT,
     ChangefeedInfo,
@@ -34,7 +37,8 @@ from schemas.nodes.changefeed import (
 )
 from schemas.nodes.changefeed import state_of as state_of  # callers of the verbs have it from here
 from schemas.nodes.prologue import decode_prologue
-from schemas.nodes.sorter_service import with_progress
+from schemas.nodes.sorter_service import FeedName, with_progress
+from schemas.rawlog.images import ImageMode
 
 log = logging.getLogger(__name__)
 
@@ -116,13 +120,26 @@ class ChangefeedControl:
         """
         return self._take(changefeed_id, namespace, RemoveFeed())
 
-    def configure(self, changefeed_id: str, change: ConfigChange, namespace: str = NAMESPACE_DEFAULT) -> ChangefeedInfo:
+    def configure(
+        self,
+        changefeed_id: str,
+        change: ConfigChange,
+        namespace: str = NAMESPACE_DEFAULT,
+        *,
+        imaged: Collection[TableId] = (),
+    ) -> ChangefeedInfo:
         """Change settings of a stopped or failed changefeed; it stays stopped or failed.
+
+        Args:
+            changefeed_id, namespace: whose.
+            change: of which settings.
+            imaged: physical tables that come in with rows, whose images are asked for in the same breath.
 
         Raises:
             ChangefeedNotFoundError: there is none.
             UpdateRefusedError: it runs or has finished, the settings are what they were, or `initial` is another; or
                 the filter is, while the changefeed has its prologue to run.
+            ImageRefusedError: too many images are asked for at once.
             ConfigError: the result is not allowed.
             BusError: ZooKeeper failed.
         """
@@ -130,7 +147,7 @@ class ChangefeedControl:
             info, info_version, status, status_version = self._read(changefeed_id, namespace)
             changed = configured(info, state_of(info, status), change)
             self._check_prologue(info, changed, info.start_ts if status is None else status.checkpoint_ts)
-            if self._write(changed, info_version, status, status_version):
+            if self._write(changed, info_version, status, status_version, imaged):
                 return changed
 
     def _check_prologue(self, info: ChangefeedInfo, changed: ChangefeedInfo, checkpoint_ts: Ts) -> None:
@@ -201,11 +218,17 @@ class ChangefeedControl:
         return info, int(stat.version), status, int(status_stat.version)
 
     def _write(
-        self, info: ChangefeedInfo, version: int, status: ChangefeedStatus | None, status_version: int | None
+        self,
+        info: ChangefeedInfo,
+        version: int,
+        status: ChangefeedStatus | None,
+        status_version: int | None,
+        imaged: Collection[TableId] = (),
     ) -> bool:
-        """Write both nodes; False: another has written since they were read."""
+        """Write both nodes, and ask for images; False: another has written since they were read."""
         namespace, changefeed_id = info.namespace, info.changefeed_id
         with self._session.requests("changing a changefeed") as client:
+            images = self._asking(client, (namespace, changefeed_id), imaged) if imaged else None
             transaction = client.transaction()
             transaction.set_data(self._paths.changefeed_info(namespace, changefeed_id), encode_info(info), version)
             path = self._paths.changefeed_status(namespace, changefeed_id)
@@ -213,6 +236,8 @@ class ChangefeedControl:
                 transaction.set_data(path, encode_changefeed_status(status), status_version)
             elif status is not None:
                 transaction.create(path, encode_changefeed_status(status))
+            if images is not None:
+                images(transaction)
             results = transaction.commit()
         errors = [result for result in results if isinstance(result, KazooException)]
         if any(isinstance(error, BadVersionError | NoNodeError | NodeExistsError) for error in errors):
@@ -221,6 +246,17 @@ class ChangefeedControl:
             if not isinstance(error, RolledBackError):
                 raise ZooKeeperError("a changefeed's nodes could not be written", reason=repr(error))
         return not errors
+
+    def _asking(self, client: Any, name: FeedName, tables: Collection[TableId]) -> Callable[[Any], None]:
+        """Return what adds requests for images to a transaction, on the condition that nobody asks meanwhile."""
+        path = self._paths.changefeed_images(*name)
+        node = read_node(client, path)
+        before = NOTHING_ASKED if node is None else decode_asked(node[0])
+        value = encode_asked(asked_for(before, name, ImageMode.BACKFILL, tables))
+        if node is None:
+            return lambda transaction: transaction.create(path, value)
+        version = int(node[1].version)
+        return lambda transaction: transaction.set_data(path, value, version)
 
 
 def configured(info: ChangefeedInfo, state: ChangefeedState, change: ConfigChange) -> ChangefeedInfo:

@@ -34,6 +34,8 @@ from schemas.rawlog.images import NO_IMAGES, ImageMode, ImageState, KeyRange, Sc
 log = logging.getLogger(__name__)
 
 LIMITS: Final = ImageLimits()
+SETTINGS_S: Final = 30.0
+"""For settings of a changefeed to be seen that were written together with a request: the two are read one by one."""
 BARRIER_EVERY_S: Final = 0.1
 """Between two questions to PD for a barrier's ts."""
 
@@ -71,6 +73,8 @@ class ImagedTables:
         self._sorted: dict[str, tuple[FeedTables, Ts, list[TableId]]] = {}
         self._answered: dict[str, frozenset[AskedTable]] = {}
         """Asked for still, but waited for by a published record already, or no table."""
+        self._strange: dict[tuple[str, AskedTable], float] = {}
+        """Asked for, of a table that its changefeed does not contain as far as is known here: since when."""
         self._wishes: Mapping[str, ImageWish] | None = None
         self._scanners: dict[CaptureId, tuple[ScanResult, ...]] = {}
         self._captures_know = False
@@ -108,6 +112,11 @@ class ImagedTables:
         # Kept for as long as it is asked for: an image may be whole before ZooKeeper has taken the request back.
         self._answered = {
             name: asked & wishes[name].asked.tables for name, asked in self._answered.items() if name in wishes
+        }
+        self._strange = {
+            (name, asked): since_s
+            for (name, asked), since_s in self._strange.items()
+            if name in wishes and asked in wishes[name].asked.tables
         }
         for name, wish in needed.items():
             if self._tables.get(name, (None,))[0] != wish.key:
@@ -206,13 +215,14 @@ class ImagedTables:
         answered = self._answered.get(name, frozenset()).union(
             asked
             for asked in wish.asked.tables
-            if not _holds(own, asked.table_id) or _waits_so(before.images, name, asked)
+            if (not _holds(own, asked.table_id) and self._is_foreign(name, asked))
+            or _waits_so(before.images, name, asked)
         )
         if answered:
             self._answered[name] = answered
             self._known.answered(name, answered)
         requested = {
-            mode: sorted(table for table in wanted if AskedTable(mode, table) not in answered)
+            mode: sorted(t for t in wanted if AskedTable(mode, t) not in answered and _holds(own, t))
             for mode, wanted in wish.asked.requested.items()
         }
         ranged = {asked: keys for asked, keys in wish.asked.ranged.items() if AskedTable(*asked, keys) not in answered}
@@ -230,6 +240,13 @@ class ImagedTables:
             requested=requested,
             ranged=ranged,
         )
+
+    def _is_foreign(self, name: str, asked: AskedTable) -> bool:
+        """Tell whether a table that is asked for is none of the changefeed's, and will not be in a moment: settings
+        that bring it in were written at once with the request, and would be here by now.
+        """
+        since_s = self._strange.setdefault((name, asked), self._clock())
+        return self._clock() >= since_s + SETTINGS_S
 
     def _own_tables(self, name: str, tables: FeedTables, since_ts: Ts) -> list[TableId]:
         """Return ``tables.tables(since_ts)``, sorted anew only where it can be other than before."""

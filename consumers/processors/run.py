@@ -12,7 +12,7 @@ import logging
 import secrets
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from consumers.control.changefeeds.processor_nodes import AppliedNode, ProcessorInfo, Share
@@ -26,6 +26,7 @@ from consumers.processors.core.apply.executor import PartitionExecutor, Partitio
 from consumers.processors.core.apply.leader import Leader
 from edges.zookeeper.session import Session
 from schemas.ids import CaptureId, Ts
+from schemas.sink.figures import Spread
 from schemas.sink.topic import life_of
 
 log = logging.getLogger(__name__)
@@ -74,6 +75,11 @@ class LeadWork(Protocol):
     @property
     def held_ts(self) -> Ts | None:
         """No checkpoint may be above it; None: nothing holds it."""
+        ...
+
+    @property
+    def ddls_us(self) -> Spread:
+        """How long DDL took that it has run."""
         ...
 
     def begin(self, order: BarrierOrder) -> None: ...
@@ -366,6 +372,7 @@ class _Term:
             ddl_total=self.leader.barriers.ddls_total,
             windows_proven=proven,
             windows_unproven=unproven,
+            sink=replace(self.leader.figures, ddls_us=self._work.ddls_us),
         )
         if now.checkpoint_ts > self._reported.checkpoint_ts:
             self._work.note(now.checkpoint_ts)

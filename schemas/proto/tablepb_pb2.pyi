@@ -167,6 +167,7 @@ class Standing(_message.Message):
     ROWS_TOTAL_FIELD_NUMBER: _builtins.int
     WINDOWS_PROVEN_FIELD_NUMBER: _builtins.int
     WINDOWS_UNPROVEN_FIELD_NUMBER: _builtins.int
+    SINK_FIELD_NUMBER: _builtins.int
     ddl: _builtins.bytes
     """Position of the DDL that it stands at, all before it being applied; empty: it stands at none."""
     offset: _builtins.int
@@ -178,6 +179,10 @@ class Standing(_message.Message):
     windows_proven: _builtins.int
     """Windows of its flow proofs: those that came out even, and those of which not all was seen."""
     windows_unproven: _builtins.int
+    @_builtins.property
+    def sink(self) -> Global___SinkFigures:
+        """What this processor counts of its writes of it."""
+
     def __init__(
         self,
         *,
@@ -187,14 +192,72 @@ class Standing(_message.Message):
         rows_total: _builtins.int = ...,
         windows_proven: _builtins.int = ...,
         windows_unproven: _builtins.int = ...,
+        sink: Global___SinkFigures | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["sink", b"sink"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["barrier_ts", b"barrier_ts", "ddl", b"ddl", "offset", b"offset", "rows_total", b"rows_total", "windows_proven", b"windows_proven", "windows_unproven", b"windows_unproven"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["barrier_ts", b"barrier_ts", "ddl", b"ddl", "offset", b"offset", "rows_total", b"rows_total", "sink", b"sink", "windows_proven", b"windows_proven", "windows_unproven", b"windows_unproven"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Standing: _TypeAlias = Standing  # noqa: Y015
+
+@_typing.final
+class SinkFigures(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FLUSHES_US_FIELD_NUMBER: _builtins.int
+    QUEUED_US_FIELD_NUMBER: _builtins.int
+    BATCH_ROWS_FIELD_NUMBER: _builtins.int
+    FILES_FIELD_NUMBER: _builtins.int
+    FILE_BYTES_FIELD_NUMBER: _builtins.int
+    files: _builtins.int
+    file_bytes: _builtins.int
+    @_builtins.property
+    def flushes_us(self) -> Global___Spread: ...
+    @_builtins.property
+    def queued_us(self) -> Global___Spread: ...
+    @_builtins.property
+    def batch_rows(self) -> Global___Spread: ...
+    def __init__(
+        self,
+        *,
+        flushes_us: Global___Spread | None = ...,
+        queued_us: Global___Spread | None = ...,
+        batch_rows: Global___Spread | None = ...,
+        files: _builtins.int = ...,
+        file_bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["batch_rows", b"batch_rows", "flushes_us", b"flushes_us", "queued_us", b"queued_us"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_rows", b"batch_rows", "file_bytes", b"file_bytes", "files", b"files", "flushes_us", b"flushes_us", "queued_us", b"queued_us"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SinkFigures: _TypeAlias = SinkFigures  # noqa: Y015
+
+@_typing.final
+class Spread(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COUNTS_FIELD_NUMBER: _builtins.int
+    TOTAL_FIELD_NUMBER: _builtins.int
+    total: _builtins.int
+    @_builtins.property
+    def counts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def __init__(
+        self,
+        *,
+        counts: _abc.Iterable[_builtins.int] | None = ...,
+        total: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["counts", b"counts", "total", b"total"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Spread: _TypeAlias = Spread  # noqa: Y015
 
 @_typing.final
 class TableStatus(_message.Message):

@@ -116,6 +116,8 @@ AT_REST: Final = frozenset(
         *("ticdc_kvclient_event_feed_count", "ticdc_kvclient_event_feed_error_count", "ticdc_owner_status"),
         *("ticdc_owner_changefeed_downstream_info", "ticdc_scheduler_table_count"),
         *("ticdc_processor_exit_with_error_count", "ticdc_sink_execution_error"),
+        *("ticdc_sink_ddl_exec_count", "ticdc_sink_ddl_exec_duration_bucket"),
+        *("ticdc_sink_ddl_exec_duration_count", "ticdc_sink_ddl_exec_duration_sum"),
         *("ticdc_processor_num_of_tables", "ticdc_scheduler_capture_table"),
         *("ticdc_scheduler_span_count", "ticdc_scheduler_table", "ticdc_scheduler_table_replication_state"),
         *("ticdc_scheduler_task", "ticdc_scheduler_task_running", "ticdc_schema_store_register_table_num"),

@@ -30,6 +30,7 @@ from schemas.ids import CaptureId, TableId, Ts
 from schemas.proto import schedulepb_pb2
 from schemas.rawlog.frontier import Chunk, LandingReport
 from schemas.rawlog.pull_figures import PullFigures, StalledSpan
+from schemas.sink.figures import BUCKETS_MAX, NO_FIGURES, SinkFigures, Spread
 from schemas.tidb.spans import TableSpan
 
 TABLE_IDS = st.integers(0, 2**63 - 1).map(TableId)
@@ -43,6 +44,7 @@ STATS = st.builds(
     barrier_ts=TSS,
     stage_checkpoints=st.dictionaries(st.sampled_from(["puller-ingress", "sink"]), CHECKPOINTS),
 )
+SPREADS = st.builds(Spread, st.lists(st.integers(0, 2**63), max_size=BUCKETS_MAX + 1).map(tuple), TSS)
 STANDINGS = st.builds(
     Standing,
     ddl=st.binary(max_size=30),
@@ -51,6 +53,7 @@ STANDINGS = st.builds(
     rows_total=TSS,
     windows_proven=TSS,
     windows_unproven=TSS,
+    sink=st.just(NO_FIGURES) | st.builds(SinkFigures, SPREADS, SPREADS, SPREADS, files=TSS, file_bytes=TSS),
 )
 STATUSES = st.builds(
     TableStatus, SPANS, st.sampled_from(TableState), CHECKPOINTS, st.none() | STATS, st.none() | STANDINGS

@@ -1,6 +1,6 @@
 """The machines of a changefeed's processors: barriers over all, partitions that come and go, the law of the four ts."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 from hypothesis import given
@@ -31,6 +31,7 @@ from consumers.processors.core.apply.leader import Leader
 from consumers.processors.core.apply.prefetch import Prefetch
 from schemas.errors import InvariantBrokenError
 from schemas.ids import CaptureId, Ts
+from schemas.sink.figures import SinkFigures, Spread
 from schemas.sink.position import Position, PositionClass
 
 PARTITIONS = frozenset((0, 1, 2))
@@ -138,6 +139,9 @@ class AllAt:
         return self.at
 
 
+FIGURES = SinkFigures(flushes_us=Spread((1,), 5), batch_rows=Spread((0, 1), 2))
+
+
 def _executor(applied_ts: int = 9, read_ts: int = 20) -> PartitionExecutor:
     works = AllAt(
         PartitionProgress(
@@ -148,6 +152,7 @@ def _executor(applied_ts: int = 9, read_ts: int = 20) -> PartitionExecutor:
             rows_total=4,
             windows_proven=5,
             windows_unproven=1,
+            sink=FIGURES,
         )
     )
     return PartitionExecutor(works, Known())
@@ -173,7 +178,7 @@ def test_executor_takes_a_partition_over_in_two_phases_and_gives_it_back() -> No
     assert (order.work, order.revision) == (Work.OPEN, 7)
     executor.done(order)
     assert executor.is_add_finished(SPAN, is_prepare=False)
-    standing = Standing(ddl=FIRST, offset=3, rows_total=4, windows_proven=5, windows_unproven=1)
+    standing = Standing(ddl=FIRST, offset=3, rows_total=4, windows_proven=5, windows_unproven=1, sink=FIGURES)
     announced = TableStatus(SPAN, TableState.REPLICATING, Checkpoint(Ts(8), Ts(20)), standing=standing)
     assert executor.status(SPAN) == announced, "no checkpoint above what the leader has announced"
     executor.remove_table_span(SPAN)
@@ -289,6 +294,16 @@ def test_leader_adds_up_windows_of_all_partitions_and_forgets_none_that_it_heard
         led.tell(*(TableStatus(partition_span(part), TableState.REPLICATING, START, standing=standing)
                    for part in (0, 1)))  # fmt: skip
     assert led.leader.windows == (6, 2)
+
+
+def test_leader_adds_up_what_processors_count_and_forgets_nothing_that_it_heard_of_late() -> None:
+    led = _led()
+    led.all_at(dict.fromkeys(PARTITIONS, 5), dict.fromkeys(PARTITIONS, 5))
+    for writes in (3, 2):
+        standing = Standing(sink=replace(FIGURES, flushes_us=Spread((writes,), 7 * writes), files=writes))
+        led.tell(*(TableStatus(partition_span(part), TableState.REPLICATING, START, standing=standing)
+                   for part in (0, 1)))  # fmt: skip
+    assert led.leader.figures == SinkFigures(flushes_us=Spread((6,), 42), batch_rows=Spread((0, 2), 4), files=6)
 
 
 def test_leader_hears_of_a_ddl_from_a_processor_that_is_gone_since() -> None:

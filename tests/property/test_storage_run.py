@@ -4,6 +4,7 @@ import random
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import reduce
 
 import pytest
 
@@ -13,6 +14,7 @@ from consumers.processors.sink_source import SinkRecord
 from consumers.processors.storage.begin import FilesLead, FilesShare
 from consumers.processors.storage.run import StorageRun, StorageSettings
 from consumers.processors.storage.store import Chunk, StorageUnavailableError
+from schemas.sink.figures import SinkFigures
 from tests.support.storage_share import WholeStorage
 from tests.support.storage_topic import PARTITIONS, START_TS, Topic, check_schema_files, topic_of, visible
 
@@ -80,6 +82,11 @@ class ListSource:
 
 
 def read_to_end(topic: Topic, store: MemoryStore, rng: random.Random) -> int:
+    return counted_to_end(topic, store, rng)[0]
+
+
+def counted_to_end(topic: Topic, store: MemoryStore, rng: random.Random) -> tuple[int, int, SinkFigures]:
+    """Return the checkpoint, the rows in files, and what was counted of their writes."""
     source = ListSource(topic, rng)
     run = StorageRun(source, store, SETTINGS, clock=lambda: 0.0, now=lambda: datetime(2026, 1, 2, tzinfo=UTC))
     try:
@@ -89,9 +96,19 @@ def read_to_end(topic: Topic, store: MemoryStore, rng: random.Random) -> int:
             whole.turn()
             check_schema_files(store.files)
         whole.finish()
-        return whole.checkpoint_ts
+        figures = (run.progress(number).sink for number in range(PARTITIONS))
+        return whole.checkpoint_ts, run.rows_total, reduce(SinkFigures.plus, figures)
     finally:
         run.close()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_storage_run_counts_the_files_and_rows_that_it_has_written(seed: int) -> None:
+    store = MemoryStore()
+    _, rows, counted = counted_to_end(topic_of(random.Random(seed))[0], store, random.Random(seed))
+    written = [content for path, content in store.files.items() if path.endswith(".csv")]
+    assert (counted.files, counted.file_bytes) == (len(written), sum(map(len, written)))
+    assert (counted.batch_rows.total, counted.batch_rows.count) == (rows, counted.flushes_us.count)
 
 
 @pytest.mark.parametrize("seed", range(25))

@@ -25,7 +25,11 @@ def shown_names() -> dict[str, set[str]]:
     assert failed.status is not None
     failed = replace(failed, status=replace(failed.status, error=ChangefeedError(code="c", message="m", time="")))
     pull = replace(PULL, stalls=[Stall(TableId(1), "lock", 9.0)])
-    snapshot = MetricsSnapshot(at_s=NOW_S, pull=pull, rule=RULE, feeds=[failed, feed("ok", "normal")])
+    feeds = [failed, feed("ok", "normal")]
+    for name, uri in (("db", "mysql://u@h/"), ("files", "file:///d")):
+        made = feed(name, "normal")
+        feeds.append(replace(made, info=replace(made.info, sink_uri=uri)))
+    snapshot = MetricsSnapshot(at_s=NOW_S, pull=pull, rule=RULE, feeds=feeds)
     page = metrics_text(snapshot)[0].decode()
     names: dict[str, set[str]] = {}
     for family in text_string_to_metric_families(page):

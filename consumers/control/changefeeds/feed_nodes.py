@@ -14,6 +14,7 @@ from edges.zookeeper.session import Session
 from schemas.nodes.changefeed import ChangefeedInfo, ChangefeedStatus, ZkPaths, decode_changefeed_status
 from schemas.nodes.prologue import Prologue, decode_prologue
 from schemas.nodes.sorter_service import FeedEntry, FeedName, ServicePaths, newest_entries, with_progress
+from schemas.sink.figures import NO_FIGURES
 from schemas.sink.topic import has_processors
 
 T = TypeVar("T")
@@ -93,7 +94,9 @@ class FeedView:
         prologue = self.prologue()
         if status is None or not has_processors(info.sink_uri):
             return StoredFeed(info, status, prologue=prologue)
-        return StoredFeed(info, with_applied(info, status, self.applied()), sorter_status=status, prologue=prologue)
+        applied = self.applied()
+        shown, sink = with_applied(info, status, applied), NO_FIGURES if applied is None else applied.sink
+        return StoredFeed(info, shown, sorter_status=status, prologue=prologue, sink=sink)
 
 
 class FeedNodes:

@@ -8,6 +8,7 @@ from schemas.errors import CorruptDataError
 from schemas.ids import CaptureId, Ts
 from schemas.json_text import read_bool, read_int, read_json, read_text
 from schemas.nodes.changefeed import ChangefeedInfo, ChangefeedStatus
+from schemas.sink.figures import NO_FIGURES, SinkFigures, figures_json, read_figures
 from schemas.sink.topic import life_of
 
 
@@ -98,6 +99,8 @@ class AppliedNode:
     """Of flow proofs, likewise: windows that came out even."""
     windows_unproven: int = 0
     """And those of which not all was seen."""
+    sink: SinkFigures = NO_FIGURES
+    """Of their writes, since they have reported to this leader."""
 
 
 def encode_applied(applied: AppliedNode) -> bytes:
@@ -110,6 +113,7 @@ def encode_applied(applied: AppliedNode) -> bytes:
             "ddl_total": applied.ddl_total,
             "windows_proven": applied.windows_proven,
             "windows_unproven": applied.windows_unproven,
+            **({"sink": figures_json(applied.sink)} if applied.sink != NO_FIGURES else {}),
         }
     ).encode()
 
@@ -130,8 +134,9 @@ def decode_applied(node: bytes) -> AppliedNode:
             # Absent from nodes of earlier versions.
             windows_proven=read_int(raw.get("windows_proven", 0)),
             windows_unproven=read_int(raw.get("windows_unproven", 0)),
+            sink=read_figures(raw.get("sink", {})),
         )
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CorruptDataError("applied node does not decode", node=node[:200], reason=repr(error)) from error
 
 

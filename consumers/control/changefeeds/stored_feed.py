@@ -6,6 +6,7 @@ from consumers.control.changefeeds.verbs import state_of
 from schemas.ids import Ts
 from schemas.nodes.changefeed import ChangefeedInfo, ChangefeedState, ChangefeedStatus
 from schemas.nodes.prologue import Prologue
+from schemas.sink.figures import NO_FIGURES, SinkFigures
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +19,9 @@ class StoredFeed:
     """What the sorter says where ``status`` says what processors have applied; None: ``status`` is the sorter's."""
     prologue: Prologue | None = None
     """What it has of before the raw log; None: nothing, or nothing any more, or nobody asked for it."""
+
+    sink: SinkFigures = NO_FIGURES
+    """What processors count of their writes."""
 
     @property
     def state(self) -> ChangefeedState:

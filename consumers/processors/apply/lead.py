@@ -1,6 +1,7 @@
 """What the leader of a changefeed's processors does at a database: DDL, step by step, and syncpoints."""
 
 import logging
+import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Protocol
@@ -12,6 +13,7 @@ from consumers.processors.core.apply.barriers import Answer, BarrierOrder, Barri
 from consumers.processors.core.apply.partition import DdlMark
 from schemas.errors import InvariantBrokenError
 from schemas.ids import Ts
+from schemas.sink.figures import LEAST_DDL_US, Spread, microseconds
 
 log = logging.getLogger(__name__)
 
@@ -63,6 +65,8 @@ class DatabaseLead:
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="lead")
         self._under_way: Future[Answer] | None = None
         self._mark: DdlMark | None = None
+        self.ddls_us = Spread()
+        """How long DDL took that it has run."""
         runner.resume(ignore_start_ts)
 
     @property
@@ -120,7 +124,9 @@ class DatabaseLead:
             case Phase.CHECK:
                 return Checked(self._runner.check(mark))
             case Phase.RUN:
+                begun_s = time.monotonic()
                 self._runner.run(mark)
+                self.ddls_us = self.ddls_us.of(microseconds(time.monotonic() - begun_s), LEAST_DDL_US)
                 return Ran()
             case Phase.FINISH:
                 self._runner.finish(mark, dict(order.offsets))

@@ -25,6 +25,7 @@ from consumers.processors.core.flow_book import FlowBook
 from consumers.processors.handover import Handover, Taken
 from consumers.processors.sink_source import SinkRecord, Source
 from schemas.ids import Ts
+from schemas.sink.figures import LEAST_ROWS, LEAST_US, NO_FIGURES, SinkFigures, microseconds
 from schemas.sink.position import POSITION_CLASS_AT, PositionClass
 
 log = logging.getLogger(__name__)
@@ -73,6 +74,7 @@ class DatabaseShare:
         """Where each partition stands in the destination."""
         self._read_ts: dict[int, Ts] = {}
         self._rows: dict[int, int] = {}
+        self._figures: dict[int, SinkFigures] = {}
         self._books: dict[int, FlowBook] = {}
         """Of all partitions that it has had."""
         self._ending: dict[int, WorkOrder] = {}
@@ -82,7 +84,7 @@ class DatabaseShare:
         self._handover = Handover(source, self._pool, self._locate, self._take)
         self._connections: queue.LifoQueue[tuple[Connection, float]] = queue.LifoQueue()
         """Those that nobody uses, and since when."""
-        self._claims: dict[int, tuple[Future[None], Claim]] = {}
+        self._claims: dict[int, tuple[Future[tuple[float, float]], Claim]] = {}
         self._keeps: dict[int, tuple[Future[None], PartitionPosition]] = {}
         self._paused: set[int] = set()
         self._barrier = Barrier(Ts(0))
@@ -122,6 +124,7 @@ class DatabaseShare:
             rows_total=self._rows[partition],
             windows_proven=at.flow.proven,
             windows_unproven=at.flow.unproven,
+            sink=self._figures[partition],
         )
 
     def mark(self, position: bytes) -> DdlMark | None:
@@ -194,6 +197,7 @@ class DatabaseShare:
         self._stored[partition] = at.position
         self._read_ts[partition] = covered_ts(at.position)
         self._rows.setdefault(partition, 0)
+        self._figures.setdefault(partition, NO_FIGURES)
         for record in records:
             self._feed(record)
 
@@ -235,10 +239,13 @@ class DatabaseShare:
             )
             if claim is not None:
                 before = self._stored[part]
-                self._claims[part] = self._pool.submit(self._apply, part, before, claim), claim
+                self._claims[part] = self._pool.submit(self._apply, part, before, claim, self._clock()), claim
 
-    def _apply(self, part: int, before: bytes, claim: Claim) -> None:
+    def _apply(self, part: int, before: bytes, claim: Claim, since_s: float) -> tuple[float, float]:
+        """Return how long the claim has waited, and how long it took."""
+        begun_s = self._clock()
         self._with_connection(lambda connection: self._destination.apply(connection, part, before, claim))
+        return begun_s - since_s, self._clock() - begun_s
 
     def _with_connection(self, use: Callable[[Connection], Result]) -> Result:
         """Use a worker's connection; one that was in an error is closed."""
@@ -264,7 +271,7 @@ class DatabaseShare:
         """Take in what workers have done."""
         for part, (future, claim) in list(self._claims.items()):
             if future.done():
-                future.result()
+                self._count(part, claim, *future.result())
                 del self._claims[part]
                 self._stored[part] = claim.position
                 self.queues[part].arrived()
@@ -275,6 +282,14 @@ class DatabaseShare:
                 kept.result()
                 del self._keeps[part]
                 self._stored[part] = at.position
+
+    def _count(self, part: int, claim: Claim, queued_s: float, took_s: float) -> None:
+        known = self._figures[part]
+        self._figures[part] = SinkFigures(
+            flushes_us=known.flushes_us.of(microseconds(took_s), LEAST_US),
+            queued_us=known.queued_us.of(microseconds(queued_s), LEAST_US),
+            batch_rows=known.batch_rows.of(len(claim.rows), LEAST_ROWS),
+        )
 
     def _pass_ddls(self) -> None:
         """Go on behind DDLs that have run: the leader has moved these partitions' positions behind them."""

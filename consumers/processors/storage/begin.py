@@ -11,6 +11,7 @@ from consumers.processors.storage.store import ExpiringStore, LeasedStore, file_
 from schemas.config.parse.cron import parse_cron
 from schemas.errors import InvariantBrokenError
 from schemas.ids import Ts
+from schemas.sink.figures import Spread
 from schemas.sink.topic import group_id, life_of, sink_topic
 
 EXTENSIONS = {"csv": "csv", "canal-json": "json"}
@@ -45,6 +46,7 @@ class FilesLead:
 
     is_busy = False
     held_ts = None
+    ddls_us = Spread()
 
     def __init__(self, run: StorageRun) -> None:
         self._run = run

@@ -40,6 +40,7 @@ from consumers.processors.storage.store import ExpiringStore, FileStore
 from schemas.config.parse.cron import CronSpec, parse_cron
 from schemas.errors import BusError, CorruptDataError
 from schemas.ids import Ts
+from schemas.sink.figures import LEAST_ROWS, LEAST_US, NO_FIGURES, SinkFigures, Spread, microseconds
 from schemas.sink.storage_rows import FolderForm
 from schemas.tidb.time_zone import UTC_NAME, load_zone
 
@@ -112,6 +113,7 @@ class StorageRun:
         """How far schema files are that another processor writes."""
         self._ended: list[WorkOrder] = []
         self._rows: dict[int, int] = {}
+        self._figures: dict[int, SinkFigures] = {}
         self._books: dict[int, FlowBook] = {}
         """Of all partitions that it has had."""
         self._flush_at = clock() + settings.flush_interval_s
@@ -156,6 +158,7 @@ class StorageRun:
             rows_total=self._rows[partition],
             windows_proven=flow.proven,
             windows_unproven=flow.unproven,
+            sink=self._figures[partition],
         )
 
     def _locate(self, parts: list[int]) -> Mapping[int, int]:
@@ -177,6 +180,7 @@ class StorageRun:
         self.partitions[partition].flow.go_on(self._books.get(partition))
         self._books[partition] = self.partitions[partition].flow
         self._rows.setdefault(partition, 0)
+        self._figures.setdefault(partition, NO_FIGURES)
         for record in records:
             self._read(record)
 
@@ -268,14 +272,24 @@ class StorageRun:
     def _flush(self, number: int, lines: PartitionLines) -> None:
         files = [file for form, waiting in lines.waiting() for file in self._files_of(form, waiting)]
         if files:
+            begun_s = self._clock()
             for done in [self._pool.submit(self._store.put, file.path, file.chunks) for file in files]:
                 done.result()
             last_files = {file.folder: file.name for file in files}
             state = PartitionState(lines.end, last_files)
             self._store.put(state_path(self._settings.changefeed, number), [encode_state(state)])
             self._put_indexes(last_files)
-            self._rows[number] += sum(waiting.rows for _, waiting in lines.waiting())
+            rows = sum(waiting.rows for _, waiting in lines.waiting())
+            self._rows[number] += rows
             size = sum(len(chunk) for file in files for chunk in file.chunks)
+            self._figures[number] = self._figures[number].plus(
+                SinkFigures(
+                    flushes_us=Spread().of(microseconds(self._clock() - begun_s), LEAST_US),
+                    batch_rows=Spread().of(rows, LEAST_ROWS),
+                    files=len(files),
+                    file_bytes=size,
+                )
+            )
             log.debug("files written", extra={"files": len(files), "bytes": size})
         self._noted[number] = lines.end
         lines.flushed()

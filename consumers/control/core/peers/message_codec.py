@@ -29,6 +29,7 @@ from schemas.errors import CorruptDataError
 from schemas.ids import CaptureId, TableId, Ts
 from schemas.proto import schedulepb_pb2 as pb
 from schemas.proto import tablepb_pb2 as tables
+from schemas.sink.figures import BUCKETS_MAX, NO_FIGURES, SinkFigures, Spread
 
 _STATES = tuple(TableState)
 """By number: looking one up this way costs a tenth of calling the enumeration."""
@@ -152,6 +153,7 @@ def _raw_standing(standing: Standing) -> tables.Standing:
         rows_total=standing.rows_total,
         windows_proven=standing.windows_proven,
         windows_unproven=standing.windows_unproven,
+        sink=None if standing.sink == NO_FIGURES else _raw_figures(standing.sink),
     )
 
 
@@ -163,7 +165,36 @@ def _standing(raw: tables.Standing) -> Standing:
         rows_total=raw.rows_total,
         windows_proven=raw.windows_proven,
         windows_unproven=raw.windows_unproven,
+        sink=_figures(raw.sink) if raw.HasField("sink") else NO_FIGURES,
     )
+
+
+def _raw_figures(figures: SinkFigures) -> tables.SinkFigures:
+    return tables.SinkFigures(
+        flushes_us=_raw_spread(figures.flushes_us),
+        queued_us=_raw_spread(figures.queued_us),
+        batch_rows=_raw_spread(figures.batch_rows),
+        files=figures.files,
+        file_bytes=figures.file_bytes,
+    )
+
+
+def _figures(raw: tables.SinkFigures) -> SinkFigures:
+    return SinkFigures(
+        flushes_us=_spread(raw.flushes_us),
+        queued_us=_spread(raw.queued_us),
+        batch_rows=_spread(raw.batch_rows),
+        files=raw.files,
+        file_bytes=raw.file_bytes,
+    )
+
+
+def _raw_spread(spread: Spread) -> tables.Spread:
+    return tables.Spread(counts=spread.counts, total=spread.total)
+
+
+def _spread(raw: tables.Spread) -> Spread:
+    return Spread(tuple(raw.counts[: BUCKETS_MAX + 1]), raw.total)
 
 
 def _raw_stats(stats: Stats) -> tables.Stats:

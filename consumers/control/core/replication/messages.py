@@ -15,6 +15,7 @@ from enum import IntEnum
 from types import MappingProxyType
 
 from schemas.ids import CaptureId, TableId, Ts
+from schemas.sink.figures import NO_FIGURES, SinkFigures
 from schemas.tidb.spans import TableSpan
 
 
@@ -93,6 +94,8 @@ class Standing:
     """Windows of flow proofs that came out even, while this processor had it."""
     windows_unproven: int = 0
     """Windows of which this processor did not see all."""
+    sink: SinkFigures = NO_FIGURES
+    """Of its writes by this processor."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ from typing import Protocol
 from consumers.control.core.replication.messages import Barrier, Checkpoint, Standing, TableState, TableStatus
 from schemas.errors import InvariantBrokenError
 from schemas.ids import TableId, Ts
+from schemas.sink.figures import NO_FIGURES, SinkFigures
 from schemas.tidb.spans import TableSpan
 
 Phase = Enum("Phase", ["LOCATING", "PREPARED", "OPENING", "APPLYING", "ENDING", "ENDED"])
@@ -71,6 +72,8 @@ class PartitionProgress:
     windows_proven: int = 0
     windows_unproven: int = 0
     """Of flow proofs, since this processor had the partition first."""
+    sink: SinkFigures = NO_FIGURES
+    """Of its writes, likewise."""
 
 
 class Follows(Protocol):
@@ -214,6 +217,7 @@ class PartitionExecutor:
             rows_total=at.rows_total,
             windows_proven=at.windows_proven,
             windows_unproven=at.windows_unproven,
+            sink=at.sink,
         )
 
     def _as_announced(self, at: Checkpoint) -> Checkpoint:

@@ -20,6 +20,7 @@ transactions.
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import reduce
 
 from consumers.control.core.replication.messages import (
     AddTableResponse,
@@ -36,6 +37,7 @@ from consumers.processors.core.apply.barriers import Barriers
 from consumers.processors.core.apply.executor import partition_span
 from schemas.errors import InvariantBrokenError
 from schemas.ids import CaptureId, TableId, Ts
+from schemas.sink.figures import NO_FIGURES, SinkFigures
 from schemas.tidb.spans import TableSpan
 
 LIMITS = Limits(max_task_concurrency=16, check_balance_interval_ticks=20, heartbeat_ticks=1, collect_stats_ticks=2**31)
@@ -58,6 +60,7 @@ class Leader:
     _rows: dict[tuple[CaptureId, int], int] = field(default_factory=dict)
     _windows: dict[tuple[CaptureId, int], tuple[int, int]] = field(default_factory=dict)
     """Of flow proofs: proven and unproven."""
+    _figures: dict[tuple[CaptureId, int], SinkFigures] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         start = Checkpoint(self.checkpoint_ts, self.checkpoint_ts)
@@ -80,6 +83,11 @@ class Leader:
     def windows(self) -> tuple[int, int]:
         """Windows of flow proofs, proven and unproven, by all processors that have reported in this term."""
         return sum(pair[0] for pair in self._windows.values()), sum(pair[1] for pair in self._windows.values())
+
+    @property
+    def figures(self) -> SinkFigures:
+        """What all processors that have reported in this term count of their writes."""
+        return reduce(SinkFigures.plus, self._figures.values(), NO_FIGURES)
 
     @property
     def is_settled(self) -> bool:
@@ -147,6 +155,8 @@ class Leader:
             self._rows[key] = max(at.rows_total, self._rows.get(key, 0))
             seen = at.windows_proven, at.windows_unproven
             self._windows[key] = max(seen, self._windows.get(key, seen), key=sum)
+            known = self._figures.get(key, at.sink)
+            self._figures[key] = max(at.sink, known, key=lambda figures: figures.flushes_us.count)
 
     def _check_law(self) -> None:
         held = self.checkpoint

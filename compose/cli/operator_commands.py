@@ -16,9 +16,10 @@ from compose.cli.options import (
     zookeeper_option,
 )
 from compose.cli.server_options import CREDENTIALS_DEFAULT, ask, server_group, server_options
+from schemas.errors import ConfigError
 from schemas.ids import UpstreamId
 from schemas.masking import mask_uri
-from schemas.nodes.changefeed import ZkPaths
+from schemas.nodes.changefeed import NAMESPACE_DEFAULT, ZkPaths
 
 if TYPE_CHECKING:
     from compose.operator.api_calls import ApiCalls
@@ -151,6 +152,21 @@ def delete_service_gc_safepoint(api: "ApiCalls", no_confirm: bool) -> None:
     """Let TiKV collect the history that this bus has still to pull; a running owner sets it anew."""
     ask("Really give up TiKV's history for this bus?", no_confirm)
     click.echo(f"deleted {api.call('DELETE', '/unsafe/service_gc_safepoint')['service_id']}")
+
+
+@unsafe.command("verify-gc-safepoint")
+@click.option("-k", "--keyspace", default=NAMESPACE_DEFAULT, show_default=True, help="There is the null keyspace only.")
+@click.option("--legacy-safepoint", is_flag=True, help="The GC safe point that all PDs have, not the txn safe point.")
+@pd_option(required=True)
+@tls_options
+def verify_gc_safepoint(keyspace: str, legacy_safepoint: bool, pd: str, tls: "TlsSettings") -> None:
+    """Read TiDB's databases as of the ts up to which PD lets history be collected; changes nothing, holds nothing."""
+    from compose.operator.upstream_repair import verify_gc_safe_point
+
+    if keyspace != NAMESPACE_DEFAULT:
+        raise ConfigError("there is the null keyspace only, named `default`", key="keyspace", got=keyspace)
+    ts, databases = verify_gc_safe_point(pd, tls, is_legacy=legacy_safepoint)
+    click.echo(f"GC safepoint verified, snapshot-ts: {ts}, databases: {databases}")
 
 
 @unsafe.command()

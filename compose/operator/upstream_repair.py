@@ -2,8 +2,10 @@
 
 from contextlib import closing
 
-from producers.errors import RegionsUnknownError
+from producers.errors import PdUnimplementedError, RegionsUnknownError, SnapshotFailedError
+from producers.pull.core.ddl.meta_snapshot import database_count
 from producers.pull.core.regions.region_map import KEY_END
+from producers.pull.ddl.schema_snapshot import SnapshotReader
 from producers.pull.locks.kv_client import KvClient
 from producers.pull.locks.resolver import LockResolver
 from producers.pull.pd.client import PdClient
@@ -52,6 +54,33 @@ def resolve_region(pd: str, tls: TlsSettings, region_id: RegionId, max_ts: Ts | 
         "left_alive": [str(lock) for lock in task.held],
         "troubles": list(task.troubles),
     }
+
+
+def verify_gc_safe_point(pd: str, tls: TlsSettings, *, is_legacy: bool) -> tuple[Ts, int]:
+    """Read TiDB's databases as of the ts up to which history may be collected; return that ts, and how many there were.
+
+    A changefeed that begins there reads the same. Nothing is held meanwhile: collection may go on above that ts.
+
+    Args:
+        is_legacy: ask for the GC safe point, as all PDs have it, and not for the txn safe point of new ones.
+
+    Raises:
+        SnapshotFailedError: there is no such ts yet, or what was there then cannot be read.
+        BusError: PD does not answer.
+    """
+    with closing(PdClient(pd, channels=Channels(tls))) as client:
+        ts = client.gc_safe_point() if is_legacy else _txn_safe_point(client)
+        if ts == 0:
+            raise SnapshotFailedError("PD has no safe point: nothing was ever collected, and all can be read", pd=pd)
+        with closing(SnapshotReader(RegionCache(client), ts)) as reader:
+            return ts, database_count(reader.scan)
+
+
+def _txn_safe_point(client: PdClient) -> Ts:
+    try:
+        return Ts(client.gc_state().txn_safe_point)
+    except PdUnimplementedError:
+        return client.gc_safe_point()
 
 
 def delete_safe_point(pd: str, tls: TlsSettings, cluster: str, upstream: UpstreamId) -> str:

@@ -11,10 +11,10 @@ from edges.zookeeper.session import Session
 from producers.pull.pd.client import PdClient
 from producers.pull.pd.safe_point import keep_safe_point
 from producers.pull.puller import PullerSettings
-from producers.region_server.core.store.commands import Mutation, Prewrite, Txn
+from producers.region_server.core.store.commands import Commit, Mutation, Prewrite, Txn
 from producers.region_server.server import RegionServer
 from schemas.ids import TableId, Ts, UpstreamId, compose_ts, physical_ms
-from schemas.tidb.keys import row_key
+from schemas.tidb.keys import meta_hash_key, row_key
 from tests.support.served_bus import places_of, served_bus
 from tests.support.stored_zookeeper import MemorySession
 
@@ -92,6 +92,29 @@ def test_unsafe_delete_service_gc_safepoint_takes_the_bus_entry_away(
         assert pd.update_service_gc_safe_point("gc_worker", later_ts, NEVER_EXPIRES_S) == later_ts
     finally:
         pd.close()
+
+
+def put_database(server: RegionServer, schema_id: int) -> None:
+    key, start_ts = meta_hash_key(b"DBs", b"DB:%d" % schema_id), server.tso()
+    value = json.dumps({"id": schema_id, "db_name": {"O": "d", "L": "d"}, "state": 5}).encode()
+    txn = Txn(start_ts=start_ts, primary=key)
+    server.apply(Prewrite(txn=txn, mutations=(Mutation("put", key, value),)))
+    server.apply(Commit(start_ts=start_ts, commit_ts=server.tso(), keys=[key]))
+
+
+@pytest.mark.parametrize("legacy", [[], ["--legacy-safepoint"]])
+def test_unsafe_verify_gc_safepoint_reads_the_databases_of_then(
+    server: RegionServer, legacy: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    verify = ["cli", "unsafe", "verify-gc-safepoint", "--pd", server.pd_address, "-k", "default", *legacy]
+    assert run_cli(verify) == 1
+    assert "[producer.snapshot_failed] PD has no safe point" in capsys.readouterr().err
+    put_database(server, 7)
+    then_ts = server.tso()
+    put_database(server, 8)
+    assert server.act(lambda _: server.pd.collect(then_ts)) == then_ts
+    assert ask(capsys, *verify) == f"GC safepoint verified, snapshot-ts: {then_ts}, databases: 1\n"
+    assert run_cli([*verify, "-k", "other"]) == 2
 
 
 def test_tso_query_grows(api: list[str], capsys: pytest.CaptureFixture[str]) -> None:

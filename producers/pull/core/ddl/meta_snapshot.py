@@ -28,6 +28,15 @@ def snapshot_records(scan: Callable[[bytes, bytes], Iterable[KeyValue]], ts: Ts)
     yield DdlRecord(kind="snapshot_end", ts=ts, payload={})
 
 
+def database_count(scan: Callable[[bytes, bytes], Iterable[KeyValue]]) -> int:
+    """Return how many databases there were; ``scan`` as of :func:`snapshot_records`.
+
+    Raises:
+        CorruptDataError: a meta key or value does not decode.
+    """
+    return sum(bool(decode_meta_json(schema)) for _, schema in _fields(scan, _DATABASES, b"DB:"))
+
+
 def _fields(
     scan: Callable[[bytes, bytes], Iterable[KeyValue]], name: bytes, field: bytes
 ) -> Iterator[tuple[int, bytes]]:

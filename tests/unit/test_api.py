@@ -171,6 +171,16 @@ def test_api_update_with_what_was_shown_keeps_secrets_and_our_own_table(api: Api
     assert (config["case-sensitive"], config["sorter"]) == (True, {"run-cuts": "driver"})
 
 
+def test_api_update_takes_a_table_of_ours_away_where_null_is_sent_for_it(api: Api, bus: Memory) -> None:
+    config = {"sorter": {"run_cuts": "driver"}, "initial": "snapshot", "case_sensitive": True}
+    assert api.v2("POST", "/changefeeds", {"changefeed_id": "cf", "sink_uri": URI, "replica_config": config})[0] == 200
+    api.v2("POST", "/changefeeds/cf/pause", {})
+    sent = {"case_sensitive": True, "sorter": None}
+    assert api.v2("PUT", "/changefeeds/cf", {"replica_config": sent})[0] == 200
+    assert bus.kept["default", "cf"].info.config == {"case-sensitive": True, "initial": "snapshot"}
+    assert api.ask("GET", "/api/tidebus/console/changefeeds/cf")[1]["ours"] == ["initial"]
+
+
 def test_api_update_leaves_what_a_changefeed_begins_with(api: Api, bus: Memory) -> None:
     rules = [{"matcher": ["a.*"], "initial": "none"}]
     make(api, replica_config={"initial": "snapshot", "initial_rules": rules})

@@ -22,7 +22,7 @@ from consumers.control.api.bodies import (
 )
 from consumers.control.api.context import OWNER_WAIT_S, Bus, FeedId, Namespace, Owner, User, ask_owner
 from consumers.control.api.errors import NoSuchCaptureError
-from consumers.control.api.replica_config import kept_secrets
+from consumers.control.api.replica_config import given_up, kept_secrets
 from consumers.control.api.requests import FeedBody, ResumeBody, VerifyTableBody, feed_request, ts_given
 from consumers.control.api.toml_body import TOML, toml_text, wants_toml
 from consumers.control.changefeeds.store import ChangefeedNotFoundError
@@ -99,11 +99,15 @@ def _with_tasks(request: Request, bus: Bus, namespace: str, feed_id: str) -> Any
 
 @router.put("/changefeeds/{changefeed_id}", tags=["changefeeds"], summary="Update a changefeed")
 def update_feed(bus: Bus, namespace: Namespace, feed_id: FeedId, body: FeedBody | None = None) -> dict[str, Any]:
-    """Replace the settings that are given; only where it is stopped or has failed."""
+    """Replace the settings that are given; only where it is stopped or has failed. A key that TiCDC does not have stays
+    where it is not sent, for its clients do not know it; null takes it away.
+    """
     wanted = feed_request(body or FeedBody())
     bus.check_upstream(wanted.pd_addresses)
     if wanted.config is not None:
-        wanted = replace(wanted, config=kept_secrets(wanted.config, bus.feed(feed_id, namespace).info.config))
+        stored = bus.feed(feed_id, namespace).info.config
+        gone = given_up(body.replica_config or {}) if body else frozenset()
+        wanted = replace(wanted, config=kept_secrets(wanted.config, stored, gone))
     bus.configure(feed_id, namespace, wanted.change())
     return _noted(bus, bus.feed(feed_id, namespace))
 

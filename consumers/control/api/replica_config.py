@@ -5,7 +5,7 @@ over it, and sends all of it back. It would send zeros for what it has not been 
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from schemas.config.parse.duration import Seconds, parse_duration
@@ -69,13 +69,20 @@ def shown_config(table: Mapping[str, Any]) -> dict[str, Any]:
     return shown
 
 
-def kept_secrets(config: dict[str, Any], stored: Mapping[str, Any]) -> dict[str, Any]:
+def given_up(config: Mapping[str, Any]) -> frozenset[str]:
+    """Return the file's keys of ours that a ``replica_config`` says null of: its sender knows them, and wants none."""
+    return frozenset(key for key in OURS if _api_name(key) in config and config[_api_name(key)] is None)
+
+
+def kept_secrets(
+    config: dict[str, Any], stored: Mapping[str, Any], gone: Collection[str] = frozenset()
+) -> dict[str, Any]:
     """Return a file's table that a client has sent with the stored values where it sends the masks that it was shown.
 
     `cdc cli changefeed update` sends all that it was shown. A table of ours alone (``sorter``), which it does not
-    know, stays.
+    know, stays, unless it is among ``gone``.
     """
-    kept = {key: stored[key] for key in OURS if key in stored and key not in config}
+    kept = {key: stored[key] for key in OURS if key in stored and key not in config and key not in gone}
     return {**_unmasked(config, stored), **kept}
 
 

@@ -20,7 +20,7 @@ from consumers.control.api.bodies import FeedRequest, StoredFeed, feed_body
 from consumers.control.api.context import Bus, FeedId, Namespace, User, context_of
 from consumers.control.api.errors import BusyError, NoSuchRouteError
 from consumers.control.api.image_routes import PROOFS_LOOKED_AT, images_body
-from consumers.control.api.replica_config import replica_config
+from consumers.control.api.replica_config import OURS, replica_config
 from consumers.control.api.requests import Body, Tso, ts_given
 from consumers.control.api.service_routes import feed_places, sorter_body
 from consumers.control.api.sink_pace import sink_scheme
@@ -113,6 +113,7 @@ def feed_page(request: Request, bus: Bus, namespace: Namespace, feed_id: FeedId)
         {
             "changefeed": {key: value for key, value in shown.items() if key != "config"},
             "toml": tomlkit.dumps(readable(feed.info.config)),
+            "ours": [key.replace("-", "_") for key in OURS if key in feed.info.config],
             "settings": setting_rows(feed.info.config, feed.info.sink_uri),
             "advice": asdict(advice_for(error["code"], _codes(), sink)) if error else None,
             "images": images,

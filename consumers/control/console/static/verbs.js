@@ -62,17 +62,19 @@ function update(feed, page, base) {
       if (newUri !== uri && newUri.includes("xxxxx")) throw new Error("the sink URI has a masked password: write it out again");
       const body = { target_ts: tsOf(form.querySelector("#target").value) };
       if (newUri !== uri) body.sink_uri = newUri;
-      if (toml !== page.toml) body.replica_config = await configOf(toml, newUri);
+      if (toml !== page.toml) body.replica_config = await configOf(toml, newUri, page.ours);
       return ["PUT", feedPath(feed), body];
     },
   });
 }
 
-// The file's text as the API takes it: the server reads TOML, so that there is one reading of it.
-async function configOf(toml, uri) {
+// The file's text as the API takes it: the server reads TOML, so that there is one reading of it. ours: keys that the API
+// keeps where they are not sent, for clients of TiCDC do not know them.
+async function configOf(toml, uri, ours) {
   const read = await ask("POST", "/api/tidebus/console/draft", { toml, sink_uri: uri });
   if (!read.replica_config) throw new Error(read.problems[0]?.message ?? "the file does not read");
-  return read.replica_config;
+  const gone = ours.filter((key) => !Object.hasOwn(read.replica_config, key)).map((key) => [key, null]);
+  return { ...read.replica_config, ...Object.fromEntries(gone) };
 }
 
 function move(feed, base) {

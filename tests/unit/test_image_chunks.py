@@ -34,7 +34,7 @@ from sorters.cut.image_chunks import RawChunk, read_chunks
 from sorters.cut.raw_cut import RawCut, with_chunks
 from sorters.cut.small_cut import whole_cut
 from sorters.cut.worker import FeedProgram
-from tests.support.ddl_jobs import job, snapshot, table_info
+from tests.support.ddl_jobs import PRIMARY, column, job, snapshot, table_info
 
 S = Ts(1_000)
 ONE, TWO, LATE = TableId(11), TableId(12), TableId(13)
@@ -259,3 +259,35 @@ def test_row_of_an_image_is_written_over_what_a_database_has_of_its_key(count: i
 def test_a_cut_with_images_goes_to_spark_tasks_as_it_is() -> None:
     cut = replace(cut_of(chunk_of(ONE, 0, rows_of(ONE, 1), (0, 1))), left_out=LeftOut((IdRange(ONE, TWO),), {ONE: ()}))
     assert pickle.loads(pickle.dumps(cut)) == cut
+
+
+_EVENTS: dict[str, Any] = {"matcher": ["d.one"], "ignore-event": ["insert"]}
+_VALUES: dict[str, Any] = {"matcher": ["d.one"], "ignore-insert-value-expr": "v > 5"}
+
+
+@pytest.mark.parametrize(
+    ("config", "sent"),
+    [
+        ({"filter": {"event-filters": [_EVENTS]}}, 2),
+        ({"filter": {"event-filters": [_VALUES]}}, 6 + 2),
+        ({"sink": {"column-selectors": [{"matcher": ["d.one"], "columns": ["id"]}]}}, 20 + 2),
+        ({"bdr-mode": True}, 20 + 2),
+        ({"filter": {"ignore-txn-start-ts": [500]}}, 20 + 2),
+        ({"filter": {"rules": ["d.two"]}}, 2),
+    ],
+    ids=["event filter", "value expression", "column selector", "bdr-mode", "ignored transaction", "filter"],
+)
+def test_rows_of_chunks_are_to_other_settings_what_inserts_at_their_ts_are(config: dict[str, Any], sent: int) -> None:
+    chunks, same = (
+        (raw_chunk(ONE, 0, *range(20)), raw_chunk(TWO, 1, 1, 2)),
+        [inserts(ONE, *range(20)), inserts(TWO, 1, 2)],
+    )
+    columns = [column(1, "id", not_null=True, flag=PRIMARY), column(2, "v")]
+    store = snapshot(("d", 1, [table_info(11, "one", columns=columns), table_info(12, "two", columns=columns)]))
+    by = program("canal-json&enable-tidb-extension=true", store, config)
+    records = written(chunks, by)
+    assert records.num_rows == sent
+    assert records.equals(written((), by, same))
+    if "sink" in config:
+        messages = [json.loads(record["value"]) for record in records.to_pylist()]
+        assert {tuple(message["data"][0]) for message in messages if message["table"] == "one"} == {("id",)}

@@ -51,7 +51,7 @@ def verify(
     zookeeper: "ZooKeeperAccess",
     cluster: str,
 ) -> int:
-    """Compare a MySQL, MariaDB or TiDB with the TiDB that a changefeed copies there, and name the keys that differ.
+    """Compare a database, or topics, with the TiDB that a changefeed copies there, and name the keys that differ.
 
     Both sides are read as of one ts a table, while writers and processors go on; nothing is written. Exit status: 0 all
     tables are the same; 3 one differs; 1 it failed, or a table could not be compared; 2 the command line is wrong.

@@ -1,14 +1,17 @@
-"""``tidebus verify``: a changefeed's TiDB against the MySQL, MariaDB or TiDB that it writes to, table by table.
+"""``tidebus verify``: a changefeed's TiDB against the database or the topics that it writes to, table by table.
 
-It needs ZooKeeper for the changefeed's settings, and both databases; no capture, and nothing stands still for it. Each
-table is read at a ts of its own: the one at which the destination shows it (:mod:`consumers.verify.border`).
+It needs ZooKeeper for the changefeed's settings, the TiDB and the destination; no capture, and nothing stands still for
+it. Of a database each table is read at a ts of its own: the one at which the destination shows it
+(:mod:`consumers.verify.border`); topics are read up to a watermark (:mod:`consumers.verify.topic_check`).
 """
 
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from compose.changefeeds import open_store
+from compose.operator.verify_topics import check_protocol, topic_check
 from consumers.control.changefeeds.store import ChangefeedStore
 from consumers.processors.apply.connection import Connector
 from consumers.verify.core.images import ImagesToCome, judged
@@ -31,6 +34,7 @@ from schemas.nodes.changefeed import CLUSTER_DEFAULT, NAMESPACE_DEFAULT, Changef
 from schemas.rawlog.topics import raw_topics
 from schemas.sink.topic import destination_feed, life_of
 from schemas.state_proof.carried import CarriedState, decode_state, feed_key
+from schemas.tidb.time_zone import UTC_NAME
 from sorters.core.filter.table_filter import TableFilter
 from sorters.core.route.partition_hash import table_hash
 from sorters.core.route.table_route import TableRoutes
@@ -64,15 +68,18 @@ def verify(options: VerifyOptions, on_table: Callable[[TableOutcome], None], not
 
     Raises:
         ChangefeedNotFoundError: there is none.
-        ConfigError: it writes to no database, or a table that was asked for is not the changefeed's.
+        ConfigError: it writes to no database, nor topics that can be read, or a table that was asked for is not the
+            changefeed's.
         NoAncientRowsError, NothingAppliedError
         DestinationUnreachableError, DestinationRefusedError: a server does not answer, or refuses.
     """
-    source = TidbSource(_connector(options.upstream_dsn, "--upstream-dsn"))
+    upstream = _connector(options.upstream_dsn, "--upstream-dsn")
     with open_store(options.zookeeper, options.cluster) as store:
         info = store.get(options.changefeed_id, options.namespace)
         config = load_with_secrets(info)
-        destination = _connector(options.downstream_dsn, "--downstream-dsn") if options.downstream_dsn else _own(config)
+        is_of_topics = bool(config.uri.brokers) and not options.downstream_dsn
+        if is_of_topics:
+            check_protocol(config)
         for text in notes(config):
             note(text)
         proofs: Proofs | None = None
@@ -80,7 +87,7 @@ def verify(options: VerifyOptions, on_table: Callable[[TableOutcome], None], not
             note("state proofs are not looked at: --kafka does not say where they stand")
         elif config.state_proofs and options.kafka is not None:
             proofs = told_proofs(options.kafka, info, lambda: told_ts(store, info))
-        settings = check_settings(options, info, config)
+        source = TidbSource(upstream, _zone(info) if is_of_topics else "")
         pairs = table_pairs(config, source, options.tables)
 
         def images() -> ImagesToCome:
@@ -88,7 +95,22 @@ def verify(options: VerifyOptions, on_table: Callable[[TableOutcome], None], not
 
         if left := images().left:
             note(f"images of {left} tables are to come or under way: a table that differs meanwhile is not compared")
-        return check_all(TableCheck(source, destination, settings, proofs), pairs, on_table, images)
+        if is_of_topics:
+            check: ChecksTables = topic_check(
+                config,
+                info.namespace,
+                pairs,
+                source,
+                upto_ts=written_ts(store, info),
+                wait_s=options.wait_s,
+                keys_max=options.keys_max,
+                proofs=proofs,
+            )
+        else:
+            dsn = options.downstream_dsn
+            destination = _connector(dsn, "--downstream-dsn") if dsn else _own(config)
+            check = TableCheck(source, destination, check_settings(options, info, config), proofs)
+        return check_all(check, pairs, on_table, images)
 
 
 def told_proofs(kafka: KafkaAccess, info: ChangefeedInfo, checkpoint_ts: Callable[[], Ts]) -> Proofs:
@@ -147,8 +169,20 @@ def check_settings(options: VerifyOptions, info: ChangefeedInfo, config: Changef
     )
 
 
+class ChecksTables(Protocol):
+    """What compares one table after the other."""
+
+    def check(self, pair: TablePair) -> TableOutcome: ...
+
+
+def written_ts(store: ChangefeedStore, info: ChangefeedInfo) -> Ts:
+    """Return up to where a changefeed's topics are written; 0: nobody has said so yet."""
+    status = store.status(info.changefeed_id, info.namespace)
+    return Ts(0) if status is None else status.checkpoint_ts
+
+
 def check_all(
-    check: TableCheck,
+    check: ChecksTables,
     pairs: Iterable[TablePair],
     on_table: Callable[[TableOutcome], None],
     images: Callable[[], ImagesToCome] = ImagesToCome,
@@ -187,6 +221,8 @@ def notes(config: ChangefeedConfig) -> list[str]:
         texts.append("filter.event-filters leaves events out: the destination may lawfully differ")
     if config.filter.ignore_txn_start_ts:
         texts.append("filter.ignore-txn-start-ts leaves transactions out: the destination may lawfully differ")
+    if config.uri.brokers and not config.wants_initial:
+        texts.append('topics have the rows from before the changefeed only with initial = "snapshot"')
     return texts
 
 
@@ -208,8 +244,13 @@ def shown(outcome: TableOutcome, *, in_json: bool) -> str:
 
 def _own(config: ChangefeedConfig) -> Connector:
     if config.uri.server is None:
-        raise ConfigError("the changefeed writes to no database; a topic's reader proves it (docs/client.md)")
+        raise ConfigError("verify reads databases and topics", scheme=config.uri.scheme)
     return Connector(config.uri.server, _patient(config))
+
+
+def _zone(info: ChangefeedInfo) -> str:
+    """Return the zone in which a changefeed's messages have TIMESTAMPs, as TiDB's sessions name it."""
+    return "+00:00" if info.time_zone == UTC_NAME else info.time_zone
 
 
 def _connector(dsn: str, option: str) -> Connector:

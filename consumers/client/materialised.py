@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Self
+from typing import Any, Final, Generic, Self, TypeVar
 
 from consumers.client.changes import ChangeBatch, Ddl, Row
 from consumers.client.errors import ProofLostError
@@ -13,14 +13,15 @@ from schemas.state_proof.proof_sql import Dialect, ProofColumn, totals_sql
 from schemas.state_proof.row_text import TableProof as TableProof
 from schemas.state_proof.row_text import row_hash, value_text
 
-_EMPTIES: Final = re.compile(r"\s*(TRUNCATE|DROP\s+TABLE)\b", re.IGNORECASE)
-_KEEPS_ROWS: Final = re.compile(r"\s*(CREATE\s+TABLE|(CREATE|DROP)\s+(UNIQUE\s+)?INDEX)\b", re.IGNORECASE)
+_EMPTIES: Final = re.compile(r"\s*(TRUNCATE|(DROP|CREATE)\s+TABLE)\b", re.IGNORECASE)
+_KEEPS_ROWS: Final = re.compile(r"\s*(CREATE|DROP)\s+(UNIQUE\s+)?INDEX\b", re.IGNORECASE)
 
 Key = tuple[Any, ...]
+Kept = TypeVar("Kept")
 
 
-class MaterialisedTable:
-    """The rows of one table by key, at a watermark. Give it each batch, or let it read a stream.
+class KeyedTable(Generic[Kept]):
+    """What is kept of each row of one table, by key, at a watermark. Give it each batch, or let it read a stream.
 
     While an image of the table is under way it has a part of it, and no proof: :attr:`is_whole`.
 
@@ -28,19 +29,11 @@ class MaterialisedTable:
     ``initial = "snapshot"``, or from the table's creation on. The table needs a key.
     """
 
-    def __init__(self, schema: str, table: str, *, types: Mapping[str, str] | None = None) -> None:
-        """Begin with nothing.
-
-        Args:
-            schema, table: as the topic's messages name them.
-            types: of columns whose messages do not say enough: ``{"state": "enum('new','paid')"}``. canal-json names
-                ENUM, SET and BIT in full with ``content-compatible`` alone.
-        """
+    def __init__(self, schema: str, table: str) -> None:
+        """Begin with nothing; ``schema`` and ``table`` are as the topic's messages name them."""
         self.schema, self.table = schema, table
-        self.rows: dict[Key, Mapping[str, Any]] = {}
+        self.rows: dict[Key, Kept] = {}
         self.watermark_ts = Ts(0)
-        self._given = dict(types or {})
-        self._types: dict[str, str] = {}
         self._lost = ""
         self._is_begun = self._is_partial = False
         self._is_behind = False
@@ -82,14 +75,12 @@ class MaterialisedTable:
         elif mine:
             self._is_behind = True
 
-    def proof(self) -> TableProof:
-        """Return the proof of the rows; :meth:`tidb_sql` is the statement that gives the same.
+    def check_proven(self) -> None:
+        """Make sure that what is here is the table at ``watermark_ts``.
 
         Raises:
             ProofLostError: rows may be other than what is here, by a DDL since they came; or rows below the watermark
                 are still coming, and the next batches bring them: of a partition, or of an image that is not whole.
-            CorruptDataError: a value has no text, or its type is not told in full (see ``types``).
-            ConfigError: the message does not tell a column's type, or an unknown one.
         """
         if self._lost:
             raise ProofLostError(
@@ -109,6 +100,61 @@ class MaterialisedTable:
                 table=f"{self.schema}.{self.table}",
                 watermark_ts=self.watermark_ts,
             )
+
+    def kept(self, row: Row) -> Kept:
+        """Return what is kept of a row as it is after a change."""
+        raise NotImplementedError
+
+    def _ddl(self, ddl: Ddl) -> None:
+        if _EMPTIES.match(ddl.query):
+            self.rows.clear()
+            self._lost = ""
+            # A resync's is told from a user's: the rows come behind it.
+            self._is_partial = self._is_partial or ddl.commit_ts == ddl.start_ts
+        elif not _KEEPS_ROWS.match(ddl.query):
+            self._lost = ddl.query
+
+    def _row(self, row: Row) -> None:
+        if not row.key_names:
+            raise ProofLostError("a row has no key", table=f"{self.schema}.{self.table}", commit_ts=row.commit_ts)
+        self._is_partial = self._is_partial or row.is_image
+        if row.old is not None:
+            self.rows.pop(tuple(row.old.get(name, row.columns.get(name)) for name in row.key_names), None)
+        if row.op == "delete":
+            self.rows.pop(row.key, None)
+        else:
+            self.rows[row.key] = self.kept(row)
+
+
+class MaterialisedTable(KeyedTable[Mapping[str, Any]]):
+    """All of each row, and the proof of what is there."""
+
+    def __init__(self, schema: str, table: str, *, types: Mapping[str, str] | None = None) -> None:
+        """Begin with nothing.
+
+        Args:
+            schema, table: as the topic's messages name them.
+            types: of columns whose messages do not say enough: ``{"state": "enum('new','paid')"}``. canal-json names
+                ENUM, SET and BIT in full with ``content-compatible`` alone.
+        """
+        super().__init__(schema, table)
+        self._given = dict(types or {})
+        self._types: dict[str, str] = {}
+
+    def kept(self, row: Row) -> Mapping[str, Any]:
+        """Return its columns."""
+        self._types.update(row.types)
+        return row.columns
+
+    def proof(self) -> TableProof:
+        """Return the proof of the rows; :meth:`tidb_sql` is the statement that gives the same.
+
+        Raises:
+            ProofLostError: see :meth:`check_proven`.
+            CorruptDataError: a value has no text, or its type is not told in full (see ``types``).
+            ConfigError: the message does not tell a column's type, or an unknown one.
+        """
+        self.check_proven()
         names, kinds = self._columns(), {column.name: column.kind for column in self._proof_columns()}
         proof = TableProof()
         for row in self.rows.values():
@@ -131,25 +177,3 @@ class MaterialisedTable:
     def _proof_columns(self) -> list[ProofColumn]:
         types = {**self._types, **self._given}
         return [ProofColumn(name, column_kind(types.get(name, ""))) for name in self._columns()]
-
-    def _ddl(self, ddl: Ddl) -> None:
-        if _EMPTIES.match(ddl.query):
-            self.rows.clear()
-            self._lost = ""
-            # A resync's is told from a user's: the rows come behind it.
-            self._is_partial = self._is_partial or ddl.commit_ts == ddl.start_ts
-        elif not _KEEPS_ROWS.match(ddl.query):
-            self._lost = ddl.query
-
-    def _row(self, row: Row) -> None:
-        if not row.key_names:
-            raise ProofLostError("a row has no key", table=f"{self.schema}.{self.table}", commit_ts=row.commit_ts)
-        self._is_partial = self._is_partial or row.is_image
-        if row.op != "delete":
-            self._types.update(row.types)
-        if row.old is not None:
-            self.rows.pop(tuple(row.old.get(name, row.columns.get(name)) for name in row.key_names), None)
-        if row.op == "delete":
-            self.rows.pop(row.key, None)
-        else:
-            self.rows[row.key] = row.columns

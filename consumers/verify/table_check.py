@@ -10,7 +10,7 @@ and a difference at a border that is not whole (:mod:`consumers.verify.border`).
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,18 +18,15 @@ from functools import partial
 from consumers.processors.apply.connection import Connect
 from consumers.verify.at_once import at_once
 from consumers.verify.border import Border, Snapshot, snapshot
-from consumers.verify.core.columns import Compared, compared
-from consumers.verify.core.differences import KeyDifference, bucket_shift, differing_buckets, key_differences
+from consumers.verify.core.columns import compared
 from consumers.verify.core.outcome import TableOutcome, Verdict
 from consumers.verify.core.proof_at import ProofAnswer, odd_side
 from consumers.verify.errors import RowTooLongError, TableInMotionError
+from consumers.verify.ranges import RangeCheck
 from consumers.verify.reader import KeyRange, Name, SideReader
 from schemas.errors import ConfigError
 from schemas.ids import Ts
-from schemas.state_proof.row_text import TableProof
 
-READ_ROWS_MAX = 20_000
-"""Of one side and range, when keys are named."""
 RETRY_S = 0.2
 
 Proofs = Callable[[str, Ts], ProofAnswer]
@@ -171,73 +168,15 @@ class TableCheck:
             missing_columns=what.missing,
             verdict=Verdict.DIFFERENT if what.missing else Verdict.SAME,
         )
-        return self._by_ranges(pair, what, (source, destination), outcome)
-
-    def _by_ranges(
-        self, pair: TablePair, what: Compared, sides: tuple[SideReader, SideReader], outcome: TableOutcome
-    ) -> TableOutcome:
-        source, destination = sides
-        mine, theirs = TableProof(), TableProof()
-        differences: list[KeyDifference] = []
-        is_all = True
-        for keys in self._ranges(source, pair.source, what):
-            here, there = at_once(
-                partial(source.proof, pair.source, what, keys),
-                partial(destination.proof, pair.destination, what, keys),
-            )
-            mine, theirs = _sum(mine, here), _sum(theirs, there)
-            if here == there:
-                continue
-            if len(differences) >= self._settings.keys_max:
-                is_all = False
-                continue
-            named, all_named = self._name(pair, what, sides, keys, max(here.rows, there.rows))
-            differences += named
-            is_all = is_all and all_named
-        is_same = mine == theirs and not differences and outcome.verdict is Verdict.SAME
-        return replace(
-            outcome,
-            verdict=Verdict.SAME if is_same else Verdict.DIFFERENT,
-            source_proof=mine,
-            destination_proof=theirs,
-            differences=tuple(differences[: self._settings.keys_max]),
-            is_all=is_all and len(differences) <= self._settings.keys_max,
-        )
-
-    def _ranges(self, source: SideReader, table: Name, what: Compared) -> Iterator[KeyRange]:
-        """Yield ranges that cover all keys, the destination's too; the source says where they end."""
-        column, after = what.range_column, None
-        if column is None:
-            yield KeyRange()
-            return
-        while (upto := source.border(table, column, after, self._settings.range_rows)) is not None:
-            yield KeyRange(column, after, upto)
-            after = upto
-        yield KeyRange(column, after, None)
-
-    def _name(
-        self, pair: TablePair, what: Compared, sides: tuple[SideReader, SideReader], keys: KeyRange, rows: int
-    ) -> tuple[list[KeyDifference], bool]:
-        """Return the keys of a range at which the sides differ, and whether these are all."""
-        source, destination = sides
-        shift = bucket_shift(rows)
-        ours, theirs = at_once(
-            partial(source.buckets, pair.source, what, keys, shift),
-            partial(destination.buckets, pair.destination, what, keys, shift),
-        )
-        buckets, is_all = differing_buckets(ours, theirs, READ_ROWS_MAX)
-        if not buckets:
-            return [], is_all
-        here, there = at_once(
-            partial(source.rows, pair.source, what, keys, shift, buckets, READ_ROWS_MAX + 1),
-            partial(destination.rows, pair.destination, what, keys, shift, buckets, READ_ROWS_MAX + 1),
-        )
-        is_read = len(here) <= READ_ROWS_MAX and len(there) <= READ_ROWS_MAX
-        return key_differences(here, there), is_all and is_read
-
-
-def _sum(left: TableProof, right: TableProof) -> TableProof:
-    return TableProof(left.rows + right.rows, left.xor ^ right.xor)
+        return RangeCheck(
+            source=source,
+            source_table=pair.source,
+            other=destination,
+            other_table=pair.destination,
+            what=what,
+            range_rows=self._settings.range_rows,
+            keys_max=self._settings.keys_max,
+        ).compare(outcome)
 
 
 def _said_doubt(seen: _Found) -> TableOutcome:

@@ -25,6 +25,8 @@ class TidbSource:
     """Opens the source as it was."""
 
     connect: Connect
+    time_zone: str = ""
+    """In which its TIMESTAMPs are shown; '': UTC, as they are in a database."""
 
     @contextmanager
     def __call__(self, ts: Ts) -> Iterator[SideReader]:
@@ -39,6 +41,8 @@ class TidbSource:
             if not is_tidb(connection):
                 raise NoAncientRowsError("the source must be a TiDB: only it shows what it held at a ts")
             read_settings(connection)
+            if self.time_zone:
+                execute(connection, "SET SESSION time_zone = %s", (self.time_zone,))
             if ts:
                 execute(connection, _SNAPSHOT, (str(ts),))
             yield SideReader(connection, "source")

@@ -1,0 +1,165 @@
+"""A changefeed's topics against the TiDB that they come from, at one ts.
+
+    topics from their beginning --> hash and key of each row, up to a watermark at which all images are whole
+    the source as of that watermark --> range by range: proofs, buckets, keys, as for a database
+    the sorter's state proof at that watermark --> which of the three is odd
+
+A watermark says that everything up to its ts stands before it, so its ts is the border, and nothing stands still for
+it.
+"""
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+
+from consumers.client.changes import Change, ChangeBatch
+from consumers.client.errors import ProofLostError
+from consumers.verify.core.columns import Compared, compared
+from consumers.verify.core.outcome import TableOutcome, Verdict
+from consumers.verify.core.proof_at import ProofAnswer, odd_side
+from consumers.verify.ranges import RangeCheck
+from consumers.verify.reader import Name, SideReader
+from consumers.verify.table_check import Proofs, SourceAt, TablePair
+from consumers.verify.topic_side import TopicSide, TopicTable
+from schemas.errors import ConfigError
+from schemas.ids import Ts
+from schemas.state_proof.proof_sql import Dialect
+
+RETRY_S = 0.2
+Poll = Callable[[float], ChangeBatch | None]
+"""Returns the next batch of the topics, or None after so many seconds."""
+
+
+@dataclass(slots=True)
+class TopicTables:
+    """Tables of a changefeed as its topics have them. Mutable."""
+
+    tables: dict[Name, TopicTable]
+    """By their names in messages."""
+    watermark_ts: Ts = Ts(0)
+    lost: dict[Name, str] = field(default_factory=dict)
+    """Why a table cannot be read from its topic."""
+
+    def read(self, poll: Poll, upto_ts: Ts, wait_s: float) -> None:
+        """Read until a watermark at or above ``upto_ts`` at which all images are whole; no longer than ``wait_s``
+        without a new one, and beyond ``upto_ts``.
+        """
+        deadline = time.monotonic() + wait_s
+        while self.watermark_ts < upto_ts or not all(table.is_whole for table in self.tables.values()):
+            batch = poll(min(1.0, wait_s))
+            if batch is not None:
+                self.apply(batch)
+                if self.watermark_ts < upto_ts:
+                    deadline = time.monotonic() + wait_s
+            if time.monotonic() >= deadline:
+                return
+
+    def apply(self, batch: ChangeBatch) -> None:
+        """Take a batch in."""
+        of_table: dict[Name, list[Change]] = {}
+        for change in batch.changes:
+            of_table.setdefault((change.schema, change.table), []).append(change)
+        for name, table in self.tables.items():
+            try:
+                table.apply(replace(batch, changes=tuple(of_table.get(name, ()))))
+            except ProofLostError as error:
+                self.lost[name] = str(error)
+        self.watermark_ts = max(self.watermark_ts, batch.watermark_ts)
+
+
+def topic_tables(pairs: Iterable[TablePair], source: SourceAt) -> TopicTables:
+    """Return a changefeed's tables, none of which has been read, with the columns that the source has now.
+
+    A column of a type without text makes its table one that is not compared; so does the lack of a key.
+    """
+    tables, lost = dict[Name, TopicTable](), dict[Name, str]()
+    with source(Ts(0)) as now:
+        for pair in pairs:
+            try:
+                what = compared_columns(now, pair.source)
+            except ConfigError as error:
+                lost[pair.destination] = str(error)
+                continue
+            if not what.has_key:
+                lost[pair.destination] = "rows of a table without a key cannot be told apart in a topic"
+                continue
+            tables[pair.destination] = TopicTable(pair.destination, what)
+    return TopicTables(tables, lost=lost)
+
+
+def compared_columns(source: SideReader, table: Name) -> Compared:
+    """Return all columns of a table that rows have; a topic's messages bring each of them.
+
+    Raises:
+        ConfigError: a type has no text form.
+    """
+    columns = source.columns(table)
+    return compared(columns, source.keys(table), [column.name for column in columns], Dialect.TIDB)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicCheck:
+    """Compares tables that have been read from topics."""
+
+    source_at: SourceAt
+    tables: TopicTables
+    proofs: Proofs | None = None
+    """What the changefeed's sorter has told; None: nobody is asked."""
+    range_rows: int = 50_000
+    keys_max: int = 100
+    wait_s: float = 60.0
+    """For the state proof."""
+
+    def check(self, pair: TablePair) -> TableOutcome:
+        """Compare a table.
+
+        Raises:
+            DestinationUnreachableError, DestinationRefusedError: the source does not answer, or refuses.
+        """
+        ts, name = self.tables.watermark_ts, pair.destination
+        outcome = TableOutcome(source=".".join(pair.source), destination=".".join(name), verdict=Verdict.SAME, ts=ts)
+        table = self.tables.tables.get(name)
+        reason = self.tables.lost.get(name, "") or ("" if ts else "its topics have no watermark")
+        if table is None or reason:
+            return replace(outcome, verdict=Verdict.NOT_COMPARED, reason=reason)
+        try:
+            table.check_proven()
+        except ProofLostError as error:
+            return replace(outcome, verdict=Verdict.NOT_COMPARED, reason=str(error))
+        with self.source_at(ts) as source:
+            if compared_columns(source, pair.source) != table.compared:
+                reason = "its columns are others now than at the watermark; ask again"
+                return replace(outcome, verdict=Verdict.NOT_COMPARED, reason=reason)
+            outcome = replace(
+                outcome,
+                key=tuple(column.name for column in table.compared.key),
+                missing_columns=tuple(sorted(table.missing)),
+            )
+            outcome = RangeCheck(
+                source=source,
+                source_table=pair.source,
+                other=TopicSide(table),
+                other_table=name,
+                what=table.compared,
+                range_rows=self.range_rows,
+                keys_max=self.keys_max,
+            ).compare(outcome)
+        answer = self._told(pair, ts)
+        return outcome if answer is None else _with_proof(outcome, answer, table.compared)
+
+    def _told(self, pair: TablePair, ts: Ts) -> ProofAnswer | None:
+        if self.proofs is None:
+            return None
+        deadline = time.monotonic() + self.wait_s
+        while (answer := self.proofs(".".join(pair.source), ts)).is_early and time.monotonic() < deadline:
+            time.sleep(RETRY_S)
+        return answer
+
+
+def _with_proof(outcome: TableOutcome, answer: ProofAnswer, what: Compared) -> TableOutcome:
+    if answer.proof is None:
+        return replace(outcome, proof_reason=answer.reason)
+    if tuple(column.name for column in what.columns) != answer.columns:
+        return replace(outcome, proof_reason="it is of other columns than are compared")
+    odd = odd_side(outcome.source_proof, answer.proof, outcome.destination_proof)
+    return replace(outcome, proof=answer.proof, odd=odd, verdict=Verdict.DIFFERENT if odd else outcome.verdict)

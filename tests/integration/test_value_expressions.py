@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from compose.stack.mariadb import LocalMariaDb
+from sorters.core.filter.general_ci import weights
 from tests.support.expression_cases import CASES
 from tests.support.mariadb import mariadb as mariadb
 
@@ -36,6 +37,24 @@ def connection(mariadb: LocalMariaDb) -> Iterator[Any]:
     with connection.cursor() as cursor:
         cursor.execute("DROP DATABASE conditions")
     connection.close()
+
+
+def test_each_character_weighs_under_general_ci_as_at_a_server(connection: Any) -> None:
+    wrong = list[str]()
+    with connection.cursor() as cursor:
+        for plane in (*range(0xD8), *range(0xE0, 0x100), 0x1F6):
+            chars = [chr(plane << 8 | low) for low in range(256)]
+            column = " UNION ALL ".join(["SELECT %s AS c", *["SELECT %s"] * 255])
+            cursor.execute(
+                f"SELECT c, HEX(WEIGHT_STRING(CONVERT(c USING utf8mb4) COLLATE utf8mb4_general_ci)) FROM ({column}) t",
+                chars,
+            )
+            wrong += [
+                f"{ord(char):#06x}: {weight}, ours {ord(weights(char)):04X}"
+                for char, weight in cursor.fetchall()
+                if weight != f"{ord(weights(char)):04X}"
+            ]
+    assert wrong == []
 
 
 @pytest.mark.parametrize(("expression", "values", "expected"), CASES)

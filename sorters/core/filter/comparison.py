@@ -9,6 +9,7 @@ from dataclasses import replace
 from decimal import Decimal
 
 from schemas.config.filter.re2 import Expression, byte_literal
+from sorters.core.filter.general_ci import weights
 from sorters.core.filter.parts import (
     LITERAL_COLLATION,
     NUMBERS,
@@ -24,7 +25,9 @@ from sorters.core.filter.parts import (
 )
 
 _PADDED = frozenset({"utf8mb4_bin", "utf8_bin", "ascii_bin", "latin1_bin", "gbk_bin", "gb18030_bin"})
-_BY_BYTES = _PADDED | {"binary", "utf8mb4_0900_bin"}
+BY_WEIGHTS = frozenset({"utf8mb4_general_ci", "utf8_general_ci"})
+"""Collations of :mod:`sorters.core.filter.general_ci`."""
+_KNOWN = _PADDED | BY_WEIGHTS | {"binary", "utf8mb4_0900_bin"}
 _OTHER_ORDER = frozenset({"gbk_bin", "gb18030_bin"})
 """Sorted by their own bytes, which rows do not hold: they can only be equal or not."""
 _NUMBER = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)")
@@ -111,10 +114,10 @@ def _converted(at: int, text: Bound, other: Bound) -> Operand:
 
 
 def text_form(at: int, operator: str, left: Bound, right: Bound) -> Callable[[Operand], Operand]:
-    """Return what brings texts of two parts into a form that compares by bytes.
+    """Return what brings texts of two parts into a form that compares by its bytes or characters.
 
     Raises:
-        MisfitError: their collations differ, or compare otherwise.
+        MisfitError: their collations differ, or compare in a way that we do not know.
     """
     collations = {operand.collation for operand in (left, right) if operand.collation != LITERAL_COLLATION}
     if len(collations) > 1:
@@ -123,15 +126,18 @@ def text_form(at: int, operator: str, left: Bound, right: Bound) -> Callable[[Op
     _check_collation(left if left.collation else right, collation, at)
     if collation in _OTHER_ORDER and operator not in {"=", "<>", "<=>"}:
         raise MisfitError(f"`{operator}` under collation {collation} is not supported", at)
+    if collation in BY_WEIGHTS:
+        return lambda text: weights(_decoded(text.rstrip(b" "))) if isinstance(text, bytes) else text
     if collation in _PADDED:
         return lambda text: text.rstrip(b" ") if isinstance(text, bytes) else text
     return lambda text: text
 
 
 def _check_collation(operand: Bound, collation: str, at: int) -> None:
-    if collation not in _BY_BYTES:
+    if collation not in _KNOWN:
         raise MisfitError(
-            f"{operand.what} has collation {collation}; supported are binary and those that end in _bin", at
+            f"{operand.what} has collation {collation}; supported are binary, those that end in _bin, and general_ci",
+            at,
         )
 
 
@@ -139,7 +145,7 @@ def collated(at: int, operand: Bound, collation: str) -> Bound:
     """Return a text under another collation of its character set.
 
     Raises:
-        MisfitError: it is no text, of another character set, or the collation compares otherwise than by bytes.
+        MisfitError: it is no text, of another character set, or the collation compares in a way that we do not know.
     """
     if operand.kind is ValueKind.NULL:
         return operand
@@ -195,29 +201,44 @@ def like(at: int, text_operand: Bound, pattern: Bound, escape: str) -> Bound:
     assert isinstance(raw, bytes)
     collation = text_operand.collation or "utf8mb4_bin"
     _check_collation(text_operand, collation, at)
-    expression = like_expression(raw.decode("utf-8", "surrogateescape"), escape, by_byte=collation == "binary")
+    by_weights = collation in BY_WEIGHTS
+    expression = like_expression(_decoded(raw), escape, by_byte=collation == "binary", by_weights=by_weights)
 
     def of(row: Row) -> Operand:
         text = text_operand.of(row)
-        return None if text is None else flag(expression.fullmatch(text))  # type: ignore[arg-type]
+        if text is None:
+            return None
+        assert isinstance(text, bytes)
+        return flag(expression.fullmatch(_encoded(weights(_decoded(text))) if by_weights else text))
 
     return truth(at, of, text_operand)
 
 
-def like_expression(pattern: str, escape: str, *, by_byte: bool) -> Expression:
-    """Return LIKE's pattern over bytes; ``_`` is one byte, or one character of UTF-8."""
+def _decoded(text: bytes) -> str:
+    return text.decode("utf-8", "surrogateescape")
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")
+
+
+def like_expression(pattern: str, escape: str, *, by_byte: bool, by_weights: bool = False) -> Expression:
+    """Return LIKE's pattern over bytes; ``_`` is one byte, or one character of UTF-8. ``by_weights``: what it is held
+    against are weights.
+    """
+    turn = weights if by_weights else str
     one_char = rb"[\x00-\xff]" if by_byte else rb"(?:[\x00-\x7f]|[\xc0-\xff][\x80-\xbf]*|[\x80-\xbf])"
     patterns, at = list[bytes](), 0
     while at < len(pattern):
         char = pattern[at]
         if char == escape and at + 1 < len(pattern):
             at += 1
-            patterns.append(byte_literal(pattern[at].encode("utf-8", "surrogateescape")))
+            patterns.append(byte_literal(_encoded(turn(pattern[at]))))
         elif char == "%":
             patterns.append(rb"[\x00-\xff]*")
         elif char == "_":
             patterns.append(one_char)
         else:
-            patterns.append(byte_literal(char.encode("utf-8", "surrogateescape")))
+            patterns.append(byte_literal(_encoded(turn(char))))
         at += 1
     return Expression(b"".join(patterns))

@@ -2,9 +2,9 @@
 
 Values follow TiDB: conditions know true (1), false (0) and NULL; integers and decimals compare exactly, with a DOUBLE
 among them as doubles; texts compare by bytes without trailing blanks, as TiDB's ``_bin`` collations do (``binary``
-counts blanks too); times compare with texts that are written out in full. What TiDB would convert, and what compares by
-another collation, is refused by name and position when the condition meets the table. Integer arithmetic that leaves 64
-bits stops the changefeed, as in TiDB.
+counts blanks too), or by the weights of ``general_ci``; times compare with texts that are written out in full. What
+TiDB would convert, and what compares by another collation, is refused by name and position when the condition meets the
+table. Integer arithmetic that leaves 64 bits stops the changefeed, as in TiDB.
 
 Source: pingcap/tidb ``pkg/expression`` (builtin_arithmetic.go, builtin_compare.go) and MySQL's manual.
 """

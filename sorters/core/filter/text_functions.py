@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from schemas.config.filter.re2 import Expression
-from sorters.core.filter.comparison import text_form
+from sorters.core.filter.comparison import BY_WEIGHTS, text_form
 from sorters.core.filter.parts import (
     LITERAL_COLLATION,
     Bound,
@@ -147,6 +147,7 @@ def located(at: int, name: str, part: Bound, text: Bound) -> Bound:
     """LOCATE and INSTR: the first character, from 1, at which a text holds another; 0: nowhere."""
     readers = _reader(at, name, part), _reader(at, name, text)
     text_form(at, name, part, text)
+    _refuse_weights(at, name, part, text)
 
     def of(row: Row) -> Operand:
         wanted, whole = part.of(row), text.of(row)
@@ -188,6 +189,7 @@ def regexp(at: int, text: Bound, pattern: Bound) -> Bound:
     if raw is None or text.kind is ValueKind.NULL:
         return constant(at, ValueKind.NULL, None)
     text_form(at, "=", text, pattern)
+    _refuse_weights(at, "REGEXP", text)
     if text.collation == "binary":
         raise MisfitError("REGEXP of a binary text is not supported", text.at)
     assert isinstance(raw, bytes)
@@ -203,6 +205,12 @@ def regexp(at: int, text: Bound, pattern: Bound) -> Bound:
         return None if value is None else flag(expression.search(value))  # type: ignore[arg-type]
 
     return truth(at, of, text)
+
+
+def _refuse_weights(at: int, name: str, *operands: Bound) -> None:
+    for operand in operands:
+        if operand.collation in BY_WEIGHTS:
+            raise MisfitError(f"{name} of a text under collation {operand.collation} is not supported", at)
 
 
 def _hex_of(number: Operand) -> bytes:

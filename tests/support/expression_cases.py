@@ -18,6 +18,50 @@ CASES: Final[list[tuple[str, dict[str, Any], int | None]]] = [
     ("ci = concat('🎉', '😀')", {"ci": "😁😂".encode()}, 1),
     ("strcmp(ci, 'B') = -1 and replace(ci, 'A', '') = 'A' and case ci when 'A' then 1 end", {"ci": b"a"}, 1),
     ("s collate utf8mb4_general_ci = 'X' and upper(ci) = 'é'", {"s": b"x", "ci": b"e"}, 1),
+    ("a = 0x1F and a = 0b11111 and a = b'11111' and a & 0x10 = 16 and a in (1, 0x1f)", {"a": 31}, 1),
+    ("raw = x'00ff' and raw > 0x00 and raw <> 0x0100 and x'61' = 'a'", {"raw": b"\0\xff"}, 1),
+    ("s = x'61' and s < 0x7A and s = 0b01100001 and ci = x'41'", {"s": b"a", "ci": b"a"}, 1),
+    ("u = 0xFFFFFFFFFFFFFFFF", {"u": (1 << 64) - 1}, 1),
+    (
+        "date_add(t, interval 1 day) = '2024-03-01 10:20:30.5' and subdate(t, interval a hour) < t",
+        {"t": "2024-02-29 10:20:30.500", "a": 1},
+        1,
+    ),
+    (
+        "date_add(day, interval 1 month) = '2024-02-29' and date_sub(day, interval 1 quarter) = '2023-10-31'",
+        {"day": "2024-01-31"},
+        1,
+    ),
+    (
+        "date_add(day, interval -1 year) = '2023-02-28' and date_add(day, interval 2 week) = '2024-03-14'",
+        {"day": "2024-02-29"},
+        1,
+    ),
+    (
+        "date_add(day, interval 1 microsecond) > day and date_add(day, interval 90 minute) = '2024-02-29 01:30:00'",
+        {"day": "2024-02-29"},
+        1,
+    ),
+    (
+        "isnull(date_add(t, interval 8000 year)) and adddate(day, interval 1 day) is null",
+        {"t": "2024-02-29 10:20:30.500", "day": "0000-00-00"},
+        1,
+    ),
+    (
+        "date_format(t, '%Y-%m-%d %H:%i:%s.%f %y %c %e %j %k %T') = '2024-02-09 05:20:03.500000 24 2 9 040 5 05:20:03'",
+        {"t": "2024-02-09 05:20:03.500"},
+        1,
+    ),
+    (
+        "date_format(t, '%h %I %l %p %r %M %b %%') = '12 12 12 AM 12:20:03 AM February Feb %'",
+        {"t": "2024-02-09 00:20:03"},
+        1,
+    ),
+    (
+        "last_day(day) = '2024-02-29' and to_days(day) = 739283 and dayname(day) = 'Friday' and monthname(t) = 'May'",
+        {"day": "2024-02-02", "t": "2023-05-01"},
+        1,
+    ),
     ("binary s = 'x '", {"s": b"x"}, 0),
     ("s regexp '^a.c$'", {"s": "aéc".encode()}, 1),
     ("s not regexp 'A'", {"s": b"a"}, 1),
@@ -62,6 +106,7 @@ CASES: Final[list[tuple[str, dict[str, Any], int | None]]] = [
 ]
 """Condition, values by column, and its truth."""
 OF_TIDB: Final[list[tuple[str, dict[str, Any], int | None]]] = [
+    ("a = x'1f' and a + x'01' = 32", {"a": 31}, 1),  # to MariaDB a text
     ("1 / 3 = 0.333333333", {}, 1),
     ("d / 3 = 0.033333333", {"d": "0.10"}, 1),
     ("a / d = 0.666666666", {"a": 1, "d": "1.50"}, 1),

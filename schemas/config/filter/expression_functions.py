@@ -13,6 +13,8 @@ FUNCTIONS: Final[dict[str, tuple[int, int]]] = {
     "CRC32": (1, 1),
     "DATE": (1, 1),
     "DATEDIFF": (2, 2),
+    "DATE_FORMAT": (2, 2),
+    "DAYNAME": (1, 1),
     "DAYOFMONTH": (1, 1),
     "DAYOFWEEK": (1, 1),
     "DAYOFYEAR": (1, 1),
@@ -24,6 +26,7 @@ FUNCTIONS: Final[dict[str, tuple[int, int]]] = {
     "IFNULL": (2, 2),
     "INSTR": (2, 2),
     "ISNULL": (1, 1),
+    "LAST_DAY": (1, 1),
     "LEAST": (2, 99),
     "LEFT": (2, 2),
     "LENGTH": (1, 1),
@@ -35,6 +38,7 @@ FUNCTIONS: Final[dict[str, tuple[int, int]]] = {
     "MINUTE": (1, 1),
     "MOD": (2, 2),
     "MONTH": (1, 1),
+    "MONTHNAME": (1, 1),
     "NULLIF": (2, 2),
     "QUARTER": (1, 1),
     "REGEXP_LIKE": (2, 2),
@@ -48,6 +52,7 @@ FUNCTIONS: Final[dict[str, tuple[int, int]]] = {
     "SIGN": (1, 1),
     "STRCMP": (2, 2),
     "SUBSTRING": (2, 3),
+    "TO_DAYS": (1, 1),
     "TRIM": (1, 1),
     "TRUNCATE": (2, 2),
     "UPPER": (1, 1),
@@ -55,6 +60,10 @@ FUNCTIONS: Final[dict[str, tuple[int, int]]] = {
     "YEAR": (1, 1),
 }
 """Name, and how many arguments it takes: from, to. docs/formats/dispatchers-and-filters.md names them all."""
+DATE_ADDS: Final = {"ADDDATE": False, "DATE_ADD": False, "DATE_SUB": True, "SUBDATE": True}
+"""Functions of a time and ``INTERVAL n unit``, and whether they go back."""
+UNITS: Final = ("MICROSECOND", "SECOND", "MINUTE", "HOUR", "DAY", "WEEK", "MONTH", "QUARTER", "YEAR")
+"""Units of an interval."""
 SYNONYMS: Final = {
     "CEILING": "CEIL",
     "CHARACTER_LENGTH": "CHAR_LENGTH",

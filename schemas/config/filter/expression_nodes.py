@@ -21,6 +21,14 @@ class TimeLiteral:
 
 
 @dataclass(frozen=True, slots=True)
+class Bits:
+    """``0x1f``, ``x'1f'``, ``0b11`` or ``b'11'``: bytes beside a text, else an integer."""
+
+    at: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class ColumnName:
     """A column, by its name."""
 
@@ -97,6 +105,19 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
+class DateAdd:
+    """``DATE_ADD(…, INTERVAL … unit)`` or ``DATE_SUB``."""
+
+    at: int
+    operand: "Node"
+    count: "Node"
+    unit: str
+    """One of :data:`schemas.config.filter.expression_functions.UNITS`."""
+    is_back: bool
+    """DATE_SUB."""
+
+
+@dataclass(frozen=True, slots=True)
 class Case:
     """``CASE``; with an operand its branches are values that it may equal, without one conditions."""
 
@@ -129,4 +150,6 @@ class Collate:
     collation: str
 
 
-Node = Literal | TimeLiteral | ColumnName | Unary | Binary | OneOf | Like | Is | Regexp | Call | Case | Cast | Collate
+_Value = Literal | TimeLiteral | Bits | ColumnName
+_Condition = Unary | Binary | OneOf | Like | Is | Regexp
+Node = _Value | _Condition | Call | DateAdd | Case | Cast | Collate

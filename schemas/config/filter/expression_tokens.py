@@ -16,7 +16,8 @@ _ESCAPES = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a"}
 _SCANNER = re.compile(
     r"""
     (?P<space>\s+)
-    |(?P<bits>0[xX][0-9a-fA-F]+\b|[xXbB]'|0b[01]+\b)
+    |(?P<bits>0x[0-9a-fA-F]+\b|0b[01]+\b|[xX]'(?:[0-9a-fA-F]{2})*'|[bB]'[01]*')
+    |(?P<no_bits>[xXbB]'|0X)
     |(?P<number>(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?(?![\w$]))
     |(?P<name>`(?:[^`]|``)+`)
     |(?P<quote>['"])
@@ -29,7 +30,9 @@ _SCANNER = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class ExpressionToken:
-    """A word, name, string, number or symbol, without its quotes; ``at``: its character, from 1."""
+    """A word, name, string, number, symbol, or bits as hexadecimal digits, without its quotes; ``at``: its character,
+    from 1.
+    """
 
     kind: str
     text: str
@@ -45,7 +48,7 @@ def expression_tokens(text: str) -> list[ExpressionToken]:
     """Split the text of a condition.
 
     Raises:
-        ExpressionTextError: text that is no token, an open quote, or a kind of literal that is not supported.
+        ExpressionTextError: text that is no token, an open quote, or a hexadecimal or bit literal that is none.
     """
     tokens, at = list[ExpressionToken](), 0
     while at < len(text):
@@ -54,8 +57,10 @@ def expression_tokens(text: str) -> list[ExpressionToken]:
             raise ExpressionTextError(f"unexpected `{text[at]}`", at + 1)
         kind, token_text, start = match.lastgroup or "", match.group(), at
         at = match.end()
+        if kind == "no_bits":
+            raise ExpressionTextError("the hexadecimal or bit literal is none", start + 1)
         if kind == "bits":
-            raise ExpressionTextError("hexadecimal and bit literals are not supported", start + 1)
+            token_text = _bytes_of(token_text).hex()
         if kind == "quote":
             token_text, at = _string(text, start)
             kind = "string"
@@ -64,6 +69,13 @@ def expression_tokens(text: str) -> list[ExpressionToken]:
         if kind != "space":
             tokens.append(ExpressionToken(kind, token_text, start + 1))
     return tokens
+
+
+def _bytes_of(literal: str) -> bytes:
+    digits = literal[2:].rstrip("'")
+    if literal[:2].lower() in {"0x", "x'"}:
+        return bytes.fromhex(digits.rjust(len(digits) + len(digits) % 2, "0"))
+    return int(digits or "0", 2).to_bytes((len(digits) + 7) // 8, "big")
 
 
 def _string(text: str, start: int) -> tuple[str, int]:

@@ -17,11 +17,12 @@
     product  = xor_bits { ("*" | "/" | "DIV" | "%" | "MOD") xor_bits }
     xor_bits = sign { "^" sign }
     sign     = ("-" | "+" | "!" | "~" | "BINARY") sign | simple { "COLLATE" name }
-    simple   = "(" or ")" | literal | [table "."] column | function "(" [or {"," or}] ")" | case | cast
+    simple   = "(" or ")" | literal | [table "."] column | function "(" [or {"," or}] ")" | case | cast | dateadd
     case     = "CASE" [or] {"WHEN" or "THEN" or} ["ELSE" or] "END"
     cast     = "CAST" "(" or "AS" type ")" | "CONVERT" "(" or "," type ")"
     type     = "SIGNED" | "UNSIGNED" | "CHAR" ["(" n ")"] | "BINARY" | "DECIMAL" ["(" n ["," n] ")"] | "DOUBLE" | "DATE"
-    literal  = number | string | "NULL" | "TRUE" | "FALSE" | ("DATE" | "TIMESTAMP") string
+    dateadd  = ("DATE_ADD" | "DATE_SUB") "(" or "," "INTERVAL" or unit ")"
+    literal  = number | string | bits | "NULL" | "TRUE" | "FALSE" | ("DATE" | "TIMESTAMP") string
 
 TiCDC reads all of TiDB's SQL here. What is left out is refused by its name and position: other functions, what asks the
 clock or the session, subqueries, variables, JSON's arrows. Source of the grammar: MySQL's manual on expressions and
@@ -32,14 +33,16 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Final
 
-from schemas.config.filter.expression_functions import FUNCTIONS, NEVER, SYNONYMS
+from schemas.config.filter.expression_functions import DATE_ADDS, FUNCTIONS, NEVER, SYNONYMS, UNITS
 from schemas.config.filter.expression_nodes import (
     Binary,
+    Bits,
     Call,
     Case,
     Cast,
     Collate,
     ColumnName,
+    DateAdd,
     Is,
     Like,
     Literal,
@@ -218,6 +221,8 @@ class _ExpressionParser:
         name = SYNONYMS.get(word, word)
         if name in NEVER:
             raise ExpressionTextError(f"function {word} is not supported: a repeated row would see another value", at)
+        if name in DATE_ADDS:
+            return self._date_add(at, is_back=DATE_ADDS[name])
         if name not in FUNCTIONS:
             raise ExpressionTextError(f"function {word} is not supported", at)
         self._expect("(")
@@ -230,6 +235,17 @@ class _ExpressionParser:
         if not low <= len(arguments) <= high:
             raise ExpressionTextError(f"function {word} takes another number of arguments than {len(arguments)}", at)
         return Call(at, name, tuple(arguments))
+
+    def _date_add(self, at: int, *, is_back: bool) -> Node:
+        self._expect("(")
+        operand = self._deeper_in(self.disjunction)
+        self._expect(",")
+        self._expect("INTERVAL")
+        count, unit = self._deeper_in(self.disjunction), self._take()
+        if unit.word not in UNITS:
+            raise ExpressionTextError(f"INTERVAL in `{unit.text}` is not supported", unit.at)
+        self._expect(")")
+        return DateAdd(at, operand, count, unit.word, is_back)
 
     def _case(self, at: int) -> Node:
         operand = None if self._peek().word == "WHEN" else self.disjunction()
@@ -288,6 +304,8 @@ class _ExpressionParser:
                 while self._peek().kind == "string":  # neighbouring strings are one
                     text += self._take().text
                 return Literal(at, text)
+            case "bits":
+                return Bits(at, bytes.fromhex(token.text))
             case "name":
                 return self._column(token)
             case "word" if token.word in {"NULL", "TRUE", "FALSE"}:

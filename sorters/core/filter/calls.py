@@ -16,7 +16,7 @@ from sorters.core.filter.text_functions import (
     replaced,
     strcmp,
 )
-from sorters.core.filter.time_functions import OF_ONE_TIME, datediff, of_one_time
+from sorters.core.filter.time_functions import OF_ONE_TIME, date_format, datediff, of_one_time
 
 
 def called(at: int, name: str, arguments: Sequence[Bound]) -> Bound:
@@ -48,6 +48,8 @@ def called(at: int, name: str, arguments: Sequence[Bound]) -> Bound:
             return rounded(at, name, operand, places[0] if places else None)
         case "DATEDIFF", [first, second]:
             return datediff(at, first, second)
+        case "DATE_FORMAT", [time, form]:
+            return date_format(at, time, form)
     return _of_texts(at, name, arguments)
 
 

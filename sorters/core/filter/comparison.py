@@ -35,6 +35,7 @@ _FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "=", "<>": "<>"}
 
 
 def comparison(at: int, operator: str, left: Bound, right: Bound) -> Bound:
+    left, right = _beside(left, right), _beside(right, left)
     form = _comparable(at, operator, left, right)
 
     def of(row: Row) -> Operand:
@@ -50,6 +51,13 @@ def comparison(at: int, operator: str, left: Bound, right: Bound) -> Bound:
         if is_column and is_number and isinstance(value := second.of({}), int):
             return replace(made, near=(next(iter(first.offsets)), name, value))
     return made
+
+
+def _beside(operand: Bound, other: Bound) -> Bound:
+    """Return a hexadecimal or bit literal as its bytes where it stands beside a text or another one."""
+    if operand.raw is None or (other.kind is not ValueKind.TEXT and other.raw is None):
+        return operand
+    return constant(operand.at, ValueKind.TEXT, operand.raw, what=operand.what)
 
 
 def _holds(operator: str, first: Operand, second: Operand) -> bool:

@@ -14,11 +14,13 @@ from datetime import UTC, tzinfo
 
 from schemas.config.filter.expression_nodes import (
     Binary,
+    Bits,
     Call,
     Case,
     Cast,
     Collate,
     ColumnName,
+    DateAdd,
     Is,
     Like,
     Literal,
@@ -42,6 +44,7 @@ from sorters.core.filter.parts import (
     Row,
     ValueKind,
     as_truth,
+    bits_part,
     column_part,
     constant,
     flag,
@@ -51,6 +54,7 @@ from sorters.core.filter.parts import (
     truth,
 )
 from sorters.core.filter.text_functions import regexp
+from sorters.core.filter.time_functions import date_add
 
 
 def bind(node: Node, table: TableVersion, zone: tzinfo = UTC) -> Bound:
@@ -84,6 +88,8 @@ class _Binder:
                 if time is None:
                     raise MisfitError(f"`{text}` is no time as `YYYY-MM-DD hh:mm:ss.ffffff`", at)
                 return constant(at, ValueKind.TIME, time)
+            case Bits():
+                return bits_part(node)
             case ColumnName():
                 return self._column(node)
             case Unary(at, "~", operand):
@@ -112,12 +118,14 @@ class _Binder:
             case _:
                 return self._made(node)
 
-    def _made(self, node: Regexp | Call | Case | Cast | Collate) -> Bound:
+    def _made(self, node: Regexp | Call | DateAdd | Case | Cast | Collate) -> Bound:
         match node:
             case Regexp(at, operand, pattern):
                 return regexp(at, self.bind(operand), self.bind(pattern))
             case Call(at, name, arguments):
                 return called(at, name, [self.bind(argument) for argument in arguments])
+            case DateAdd(at, operand, count, unit, is_back):
+                return date_add(at, self.bind(operand), self.bind(count), unit, is_back=is_back)
             case Cast():
                 return cast(node, self.bind(node.operand))
             case Collate(at, operand, collation):

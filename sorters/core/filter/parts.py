@@ -8,7 +8,7 @@ from decimal import Decimal
 from enum import Enum
 from typing import Final
 
-from schemas.config.filter.expression_nodes import Literal
+from schemas.config.filter.expression_nodes import Bits, Literal
 from schemas.tidb.mysql_types import DATETIME_TYPES, INTEGER_TYPES, STRING_TYPES, MysqlType
 from schemas.tidb.packed_time import text_in_zone
 from schemas.tidb.table import ColumnVersion
@@ -64,6 +64,8 @@ class Bound:
     constant: bool = False
     is_bits: bool = False
     """A column of type BIT: an integer that is a text of bytes where a text is wanted."""
+    raw: bytes | None = None
+    """Of a hexadecimal or bit literal, which is these bytes beside a text."""
     what: str = ""
     """How an error calls it."""
     is_truth: bool = False
@@ -147,6 +149,16 @@ def literal_part(node: Literal) -> Bound:
             return constant(node.at, ValueKind.DECIMAL, value, scale=scale, digits=max(digits - scale, 1))
         case text:
             return constant(node.at, ValueKind.TEXT, text.encode("utf-8", "surrogateescape"), what=f"text '{text}'")
+
+
+def bits_part(node: Bits) -> Bound:
+    """Return a hexadecimal or bit literal: an integer that has :attr:`Bound.raw`; one that is longer, a text."""
+    what = f"literal x'{node.data.hex()}'"
+    data = node.data.lstrip(b"\0")
+    if len(data) > 8:
+        return constant(node.at, ValueKind.TEXT, node.data, what=what)
+    value = int.from_bytes(data, "big")
+    return constant(node.at, ValueKind.INT, value, unsigned=True, is_bits=True, raw=node.data, what=what)
 
 
 def time_text(text: str) -> str | None:

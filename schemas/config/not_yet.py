@@ -26,13 +26,8 @@ SETTINGS: dict[str, str] = {
     "sink.mysql-config": "database sinks",
     "sink.cloud-storage-config": "storage sinks",
     "sink.iceberg-config": "Iceberg sinks",
-    **{
-        f"sink.kafka-config.sasl-gssapi-{name}": "SASL with GSSAPI, which the Kafka client is built without"
-        for name in (
-            *("auth-type", "keytab-path", "kerberos-config-path", "service-name"),
-            *("user", "password", "realm", "disable-pafxfast"),
-        )
-    },
+    "sink.kafka-config.sasl-gssapi-password": "a password, as the Kafka client gets its tickets by a keytab",
+    "sink.kafka-config.sasl-gssapi-disable-pafxfast": "FAST, which Kerberos' own library decides about",
     "sink.kafka-config.sasl-oauth-audience": "an audience, which the Kafka client does not send",
 }
 """Key of the setting (``[]``: any item of a list) and what it is about. A table: all that is in it."""
@@ -66,7 +61,8 @@ UNREAD_TABLES = {"sink.pulsar-config": "Pulsar sinks"}
 WORDS: dict[str, tuple[str, ...]] = {
     "sink.protocol": PROTOCOLS,
     "sink.iceberg-config.catalog": ("hadoop", "jdbc", "rest"),
-    "sink.kafka-config.sasl-mechanism": ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"),
+    "sink.kafka-config.sasl-mechanism": ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI"),
+    "sink.kafka-config.sasl-gssapi-auth-type": ("KEYTAB",),
     "sink.kafka-config.sasl-oauth-grant-type": ("client_credentials",),
 }
 """Settings of which only these words do something yet."""

@@ -36,6 +36,7 @@ NO_EFFECT = {
     "sink.kafka-config.write-timeout": "a cut fails where the brokers take nothing for two minutes",
     "sink.csv.output-handle-key": "TiCDC reads it and writes no handle key either",
     "sink.cloud-storage-config.flush-concurrency": "a file is sent whole",
+    "sink.kafka-config.sasl-gssapi-kerberos-config-path": "Kerberos' library reads /etc/krb5.conf or KRB5_CONFIG",
     "sink.kafka-config.kafka-version": "clients agree with the brokers on versions by themselves",
 }
 """Key of the setting and why it changes nothing. They tune TiCDC's own process and cannot change what is sent."""

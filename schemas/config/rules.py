@@ -23,6 +23,8 @@ from schemas.config.sink.topic_rule import topic_expression_fault
 PARTITION_RULES = ("default", "table", "index-value", "rowid", "columns", "ts")
 """``rowid`` is an old name of index-value."""
 _CLIENT_ID = re.compile(r"[A-Za-z0-9._\-]+")
+_KERBEROS_SETTINGS = ("auth-type", "keytab-path", "service-name", "user", "realm")
+_KERBEROS_NAME = re.compile(r"[\w./@:+][\w./@:+-]*", re.ASCII)
 _TARGET = re.compile(r"(?:[^{}]|\{schema\}|\{table\})*")
 """Of table routes, as TiCDC's ``validRoutingExpressionRegexp``."""
 _CODEC_PATH = (*KAFKA_PATH, "codec-config")
@@ -234,6 +236,11 @@ def _check_security(config: ChangefeedConfig, origin: Origin) -> None:
         raise origin.error((*KAFKA_PATH, "ca"), text)
     if kafka.insecure_skip_verify and not config.tls:
         raise origin.error((*KAFKA_PATH, "insecure-skip-verify"), "insecure-skip-verify=true, but TLS is off")
+    for name in _KERBEROS_SETTINGS:
+        value = getattr(kafka, f"sasl_gssapi_{name.replace('-', '_')}")
+        if value and value != "USER" and kafka.sasl_mechanism != "GSSAPI":
+            text = f"`sasl-gssapi-{name}` is given without `sasl-mechanism` GSSAPI"
+            raise origin.error((*KAFKA_PATH, f"sasl-gssapi-{name}"), text)
     if kafka.sasl_mechanism is None:
         given = "sasl-user" if kafka.sasl_user is not None else "sasl-password"
         if kafka.sasl_user is not None or kafka.sasl_password is not None:
@@ -241,9 +248,26 @@ def _check_security(config: ChangefeedConfig, origin: Origin) -> None:
             raise origin.error((*KAFKA_PATH, given), text)
     elif kafka.sasl_mechanism == "OAUTHBEARER":
         _check_oauth(config, origin)
+    elif kafka.sasl_mechanism == "GSSAPI":
+        _check_kerberos(config, origin)
     elif kafka.sasl_mechanism.startswith(("PLAIN", "SCRAM")) and (not kafka.sasl_user or kafka.sasl_password is None):
         text = f"sasl-mechanism {kafka.sasl_mechanism} needs sasl-user and sasl-password"
         raise origin.error((*KAFKA_PATH, "sasl-mechanism"), text)
+
+
+def _check_kerberos(config: ChangefeedConfig, origin: Origin) -> None:
+    if config.kafka.sasl_gssapi_auth_type == "USER":
+        text = "sasl-gssapi-auth-type `USER` is not supported yet: the Kafka client gets its tickets by a KEYTAB"
+        raise origin.not_yet((*KAFKA_PATH, "sasl-gssapi-auth-type"), text)
+    for name in _KERBEROS_SETTINGS:
+        value = getattr(config.kafka, f"sasl_gssapi_{name.replace('-', '_')}")
+        if not value:
+            at = (*KAFKA_PATH, f"sasl-gssapi-{name}")
+            raise origin.error(at, f"sasl-mechanism GSSAPI needs sasl-gssapi-{name}")
+        # They go into the command that librdkafka's shell is given to get tickets.
+        if _KERBEROS_NAME.fullmatch(value) is None:
+            at = (*KAFKA_PATH, f"sasl-gssapi-{name}")
+            raise origin.error(at, f"sasl-gssapi-{name} may hold letters, digits and `._/@:+-`")
 
 
 def _check_oauth(config: ChangefeedConfig, origin: Origin) -> None:

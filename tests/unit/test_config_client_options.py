@@ -1,15 +1,20 @@
 """Kafka settings in the words of librdkafka."""
 
+import re
+
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
+from edges.kafka.clients import kafka_admin
+from edges.kafka.errors import KafkaSettingsError
 from schemas.config.changefeed import load_changefeed
 from schemas.config.client_options import (
     client_id,
     librdkafka_options,
     librdkafka_producer_options,
 )
+from schemas.errors import ConfigError
 
 PLAIN = "kafka://h1:1,h2:2/t?protocol=canal-json"
 TLS = "kafka+ssl://h1:1/t?protocol=canal-json&ca=/ca.pem&cert=/c.pem&key=/k.pem"
@@ -50,6 +55,49 @@ def test_librdkafka_options_tls_and_sasl_are_all_there() -> None:
         "sasl.username": "u",
         "sasl.password": 'p"\\q',
     }
+
+
+KERBEROS = (
+    "&sasl-mechanism=GSSAPI&sasl-gssapi-auth-type=KEYTAB&sasl-gssapi-keytab-path=/k&sasl-gssapi-service-name=kafka"
+    "&sasl-gssapi-user=u&sasl-gssapi-realm=R"
+)
+
+
+def test_librdkafka_options_of_gssapi_name_principal_and_keytab() -> None:
+    """Of sasl-gssapi-auth-type KEYTAB, sasl-gssapi-keytab-path, sasl-gssapi-service-name, sasl-gssapi-user and
+    sasl-gssapi-realm.
+    """
+    options = librdkafka_options(load_changefeed(PLAIN + KERBEROS))
+    assert {name: value for name, value in options.items() if name.startswith(("sasl", "security"))} == {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "GSSAPI",
+        "sasl.kerberos.service.name": "kafka",
+        "sasl.kerberos.principal": "u@R",
+        "sasl.kerberos.keytab": "/k",
+    }
+
+
+def test_a_client_without_gssapi_is_asked_and_names_what_it_is_built_with() -> None:
+    options = librdkafka_options(load_changefeed(PLAIN + KERBEROS))
+    try:
+        kafka_admin(options)
+    except KafkaSettingsError as error:
+        assert re.search("No provider for SASL mechanism GSSAPI.*Current build options: ", str(error.fields["reason"]))
+
+
+@pytest.mark.parametrize("name", ["auth-type", "keytab-path", "service-name", "user", "realm"])
+def test_gssapi_needs_each_of_its_settings_and_no_word_of_a_shell(name: str) -> None:
+    without = re.sub(f"&sasl-gssapi-{name}=[^&]*", "", KERBEROS)
+    with pytest.raises(ConfigError, match=f"sasl-mechanism GSSAPI needs sasl-gssapi-{name}"):
+        load_changefeed(PLAIN + without)
+    if name != "auth-type":
+        with pytest.raises(ConfigError, match=f"sasl-gssapi-{name} may hold"):
+            load_changefeed(f"{PLAIN}{without}&sasl-gssapi-{name}=$(x)")
+
+
+def test_gssapi_settings_without_the_mechanism_are_refused() -> None:
+    with pytest.raises(ConfigError, match="`sasl-gssapi-realm` is given without `sasl-mechanism` GSSAPI"):
+        load_changefeed(PLAIN + "&sasl-gssapi-realm=R")
 
 
 @pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4", "zstd"])

@@ -23,8 +23,8 @@ LARGE = "[sink.kafka-config.large-message-handle]\n"
         ),
         ("mysql://u@h:1/", "enable-active-active = true", "enable-active-active"),
         (CANAL, "[sink.pulsar-config]\nx = 1", "sink.pulsar-config"),
-        (CANAL + "&sasl-mechanism=gssapi", "", "sink.kafka-config.sasl-mechanism"),
-        (CANAL, "[sink.kafka-config]\nsasl-gssapi-realm = 'x'", "sink.kafka-config.sasl-gssapi-realm"),
+        (CANAL + "&sasl-gssapi-auth-type=USER", "", "sink.kafka-config.sasl-gssapi-auth-type"),
+        (CANAL, "[sink.kafka-config]\nsasl-gssapi-password = 'x'", "sink.kafka-config.sasl-gssapi-password"),
         (CANAL, "[sink.kafka-config]\nsasl-oauth-audience = 'x'", "sink.kafka-config.sasl-oauth-audience"),
         (
             CANAL,

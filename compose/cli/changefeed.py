@@ -45,6 +45,13 @@ def namespace_option(command: Any) -> Any:
     return click.option("-n", "--namespace", default=NAMESPACE_DEFAULT, show_default=True)(wrapper)
 
 
+def upstream_options(command: Any) -> Any:
+    """Add ``--upstream-pd`` and its files, which `cdc cli` takes without telling; for :func:`upstream_body`."""
+    for what in ("pd", "ca", "cert", "key"):
+        command = click.option(f"--upstream-{what}", default="", hidden=True)(command)
+    return command
+
+
 def _which(command: Any) -> Any:
     command = click.option("-c", "--changefeed-id", required=True, metavar="ID")(namespace_option(command))
     return server_options(command)
@@ -53,6 +60,7 @@ def _which(command: Any) -> Any:
 def _settings(command: Any) -> Any:
     """Add what create and update take: the sink, the file, the end, and what `cdc cli` takes without telling."""
     for option in (
+        upstream_options,
         click.option(
             "--config",
             type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -61,7 +69,6 @@ def _settings(command: Any) -> Any:
         click.option("--target-ts", type=click.IntRange(min=0), default=0, help="The last TSO, inclusive; 0: none."),
         click.option("--schema-registry", default="", metavar="URL", help="For Avro; as [sink] schema-registry."),
         click.option("--no-confirm", is_flag=True, help="Do not ask."),
-        *(click.option(f"--upstream-{what}", default="", hidden=True) for what in ("pd", "ca", "cert", "key")),
         *(click.option(f"--{what}", default="", hidden=True) for what in ("sort-engine", "sort-dir", "tz")),
         click.option("-v", "--verbose", is_flag=True, hidden=True),
     ):
@@ -83,7 +90,7 @@ def create(api: "ApiCalls", changefeed_id: str, namespace: str, start_ts: int, n
 
     sink_uri, config = given["sink_uri"], given["config"]
     table, checked = _read(sink_uri, config, given["schema_registry"])
-    settings = {"sink_uri": sink_uri, "replica_config": table, **_upstream(given)}
+    settings = {"sink_uri": sink_uri, "replica_config": table, **upstream_body(given)}
     body = {**settings, "namespace": namespace, "changefeed_id": changefeed_id, "start_ts": start_ts}
     try:
         if start_ts:
@@ -125,7 +132,7 @@ def update(api: "ApiCalls", changefeed_id: str, namespace: str, no_confirm: bool
             changefeed=changefeed_id,
             state=before["state"],
         )
-    change, after, origin = _upstream(given), dict(before), Origin()
+    change, after, origin = upstream_body(given), dict(before), Origin()
     if given["sink_uri"]:
         from consumers.control.api.bodies import shown_uri
 
@@ -207,10 +214,7 @@ def pause(api: "ApiCalls", changefeed_id: str, namespace: str) -> None:
     "--overwrite-checkpoint-ts", default="", metavar="TSO|now", help="Go on from here instead; `now`: by PD's clock."
 )
 @click.option("--no-confirm", is_flag=True, help="Do not ask before a checkpoint is overwritten.")
-@click.option("--upstream-pd", default="", hidden=True)
-@click.option("--upstream-ca", default="", hidden=True)
-@click.option("--upstream-cert", default="", hidden=True)
-@click.option("--upstream-key", default="", hidden=True)
+@upstream_options
 @click.option("-v", "--verbose", is_flag=True, hidden=True)
 @_which
 def resume(
@@ -230,7 +234,7 @@ def resume(
         known = api.get(f"/changefeeds/{changefeed_id}/status", namespace=namespace)["checkpoint_ts"]
         ts = now_ts(api) if wanted == "now" else int(wanted)
         ask(f"The checkpoint goes from {known} to {ts}: rows are repeated or passed over. Go on?", no_confirm)
-    body = {**({"overwrite_checkpoint_ts": ts} if ts else {}), **_upstream(given)}
+    body = {**({"overwrite_checkpoint_ts": ts} if ts else {}), **upstream_body(given)}
     api.call("POST", f"/changefeeds/{changefeed_id}/resume", body, namespace=namespace)
 
 
@@ -326,7 +330,8 @@ def _name(file: Path | None) -> str | None:
     return str(file) if file else None
 
 
-def _upstream(given: dict[str, Any]) -> dict[str, Any]:
+def upstream_body(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of a request that name an upstream by ``--upstream-…``, which must be the capture's own."""
     for flag in ("sort_engine", "sort_dir"):
         if given.get(flag):
             click.echo(f"note: --{flag.replace('_', '-')} does nothing here: the raw log is the sorter", err=True)

@@ -2,11 +2,11 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from compose.cli.changefeed import changefeed, echo_json, namespace_option, now_ts
+from compose.cli.changefeed import changefeed, echo_json, namespace_option, now_ts, upstream_body, upstream_options
 from compose.cli.options import (
     cluster_option,
     kafka_option,
@@ -15,7 +15,7 @@ from compose.cli.options import (
     upstream_option,
     zookeeper_option,
 )
-from compose.cli.server_options import CREDENTIALS_DEFAULT, ask, server_group, server_options
+from compose.cli.server_options import CREDENTIALS_DEFAULT, ask, ask_nothing, server_group, server_options
 from schemas.errors import ConfigError
 from schemas.ids import UpstreamId
 from schemas.masking import mask_uri
@@ -122,8 +122,10 @@ def query_tso(api: "ApiCalls") -> None:
 
 
 @click.group()
-def unsafe() -> None:
+@click.option("--no-confirm", is_flag=True, help="Do not ask; behind the verb too.")
+def unsafe(no_confirm: bool) -> None:
     """Repairs that can lose data where they are not needed; those that can ask first."""
+    ask_nothing(no_confirm)
 
 
 @unsafe.command("show-metadata")
@@ -138,20 +140,26 @@ def show_metadata(api: "ApiCalls") -> None:
 @click.option("--region", type=int, required=True, help="The region's id.")
 @click.option("--ts", type=int, default=0, help="Of transactions up to this TSO; 0: now.")
 @click.option("--no-confirm", is_flag=True, hidden=True)
+@namespace_option
+@upstream_options
 @server_options
-def resolve_lock(api: "ApiCalls", region: int, ts: int, no_confirm: bool) -> None:
+def resolve_lock(api: "ApiCalls", region: int, ts: int, no_confirm: bool, namespace: str, **given: Any) -> None:
     """Commit or roll back what crashed transactions have left locked in a region, as their primaries say; asks nothing,
     as transactions that live are left alone."""
-    echo_json(api.call("POST", "/unsafe/resolve_lock", {"region_id": region, "ts": ts}))
+    body = {"region_id": region, "ts": ts, **upstream_body(given)}
+    echo_json(api.call("POST", "/unsafe/resolve_lock", body, namespace=namespace))
 
 
 @unsafe.command("delete-service-gc-safepoint")
 @click.option("--no-confirm", is_flag=True, help="Do not ask.")
+@namespace_option
+@upstream_options
 @server_options
-def delete_service_gc_safepoint(api: "ApiCalls", no_confirm: bool) -> None:
+def delete_service_gc_safepoint(api: "ApiCalls", no_confirm: bool, namespace: str, **given: Any) -> None:
     """Let TiKV collect the history that this bus has still to pull; a running owner sets it anew."""
     ask("Really give up TiKV's history for this bus?", no_confirm)
-    click.echo(f"deleted {api.call('DELETE', '/unsafe/service_gc_safepoint')['service_id']}")
+    gone = api.call("DELETE", "/unsafe/service_gc_safepoint", upstream_body(given), namespace=namespace)
+    click.echo(f"deleted {gone['service_id']}")
 
 
 @unsafe.command("verify-gc-safepoint")

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound=Callable[..., Any])
 SERVER_DEFAULT = "http://127.0.0.1:8300"
 CREDENTIALS_DEFAULT = Path.home() / ".tidebus" / "credentials"
+_NO_CONFIRM = "compose.cli.no_confirm"
+"""Of a command's context: its group was told to ask nothing."""
 
 
 def server_options(command: Command) -> Command:
@@ -136,11 +138,17 @@ def _user(user: str, password: str, file: Path) -> tuple[str, str]:
     return name, word
 
 
+def ask_nothing(no_confirm: bool) -> None:
+    """Let the verbs of a group ask nothing where ``--no-confirm`` stands before the verb."""
+    click.get_current_context().meta[_NO_CONFIRM] = no_confirm
+
+
 def ask(question: str, no_confirm: bool) -> None:
     """Ask, unless it is not wanted; no ends the command.
 
     Raises:
         click.Abort: the answer was no, or there is nobody to ask.
     """
-    if not no_confirm:
+    context = click.get_current_context(silent=True)
+    if not no_confirm and not (context and context.meta.get(_NO_CONFIRM)):
         click.confirm(question, abort=True, err=True)

@@ -84,7 +84,11 @@ CALLS: Final[dict[str, Effect]] = {
     "tso query": lambda _, out: out.strip() == str(CHECKPOINT),
     "unsafe show-metadata": lambda _, out: out.startswith("Key: /tidebus/"),
     "unsafe resolve-lock --region 7 --ts 8": lambda _, out: json.loads(out) == {"region": 7, "ts": 8},
+    f"unsafe resolve-lock --region 7 --upstream-pd {PD} -k default": lambda _, out: json.loads(out)["region"] == 7,
     "unsafe delete-service-gc-safepoint --no-confirm": lambda _, out: out == "deleted tidebus-default-u\n",
+    f"unsafe --no-confirm delete-service-gc-safepoint -k default --upstream-pd {PD}": lambda _, out: (
+        out == "deleted tidebus-default-u\n"
+    ),
     "changefeed list --log-level debug": lambda _, out: '"id": "cf"' in out,
     "configure-credentials": lambda *_: read_credentials(Path("credentials")).users == {"alice": "hidden"},
 }
@@ -150,3 +154,9 @@ def test_flags_of_every_verb_say_who_asks_and_whom_to_trust(tmp_path: Path, caps
 def test_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_cli(["--version"]) == 0
     assert re.fullmatch(r"tidebus \d+\.\d+\.\S+\n", capsys.readouterr().out)
+
+
+def test_verbs_of_unsafe_refuse_another_upstream(server: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for verb in (["resolve-lock", "--region", "7"], ["delete-service-gc-safepoint", "--no-confirm"]):
+        assert run_cli(["cli", "unsafe", *verb, "--upstream-pd", "elsewhere:1", "--server", server]) == 2
+        assert "another upstream" in capsys.readouterr().err

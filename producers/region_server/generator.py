@@ -103,6 +103,11 @@ class Generator:
         self.last_commit_ts = Ts(0)
         self._stopped = False
 
+    @property
+    def table_ids(self) -> list[TableId]:
+        """The tables that it has created, in the order of their numbers."""
+        return [table.table_id for table in self._tables]
+
     def stop(self) -> None:
         """Write nothing new; what is open is still committed, then :meth:`run` ends. From any thread."""
         self._stopped = True

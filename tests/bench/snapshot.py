@@ -1,23 +1,26 @@
 """A table image by the whole bus: what a row costs from KvScan to its topic, and what it does to changes meanwhile.
 
-``python -m tests.bench.snapshot`` starts a region server in this process, with SNAPSHOT_ROWS rows (300,000) in two
-tables and a generator of 500 rows/s into two others, and the processes of `tidebus run`. A *neighbour* takes the busy
-tables alone; its rows' way from commit_ts to a consumer is taken for a while. Then a changefeed of all tables is
-created, with ``initial = "snapshot"`` for the two old ones, and both are read until the images are there to the last
-row. It prints one JSON line:
+``python -m tests.bench.snapshot`` starts a region server (:mod:`tests.bench.upstream`), with SNAPSHOT_ROWS rows
+(300,000) in two tables and a generator of 500 rows/s into two others, and the processes of `tidebus run`. A *neighbour*
+takes the busy tables alone; its rows' way from commit_ts to a consumer is taken for a while. Then a changefeed of all
+tables is created, with ``initial = "snapshot"`` for the two old ones, and both are read until the images are there to
+the last row. It does that twice, on buses of their own, and prints a JSON line for each: as fast as it goes
+(``bound_rows_per_s`` 0), and with ``--image-rows-per-second`` at what lets others go on undisturbed (25,000).
 
 * ``rows_per_s``: rows of images, from the first to the last at the consumer.
 * ``rows_per_cpu_s``: by the CPU time of capture and sorter service, with all that they start, over that time, less what
-  they took before for the neighbour. The stores are this process, and are not counted: they are no TiKV.
+  they took before for the neighbour. The stores are not counted: they are no TiKV.
   None: they took more before, as on a machine so busy that they were still starting; use a longer ``--warm-up``.
 * ``neighbour_lag_ratio``: the neighbour's p99 while image rows flow, by its p99 before.
 * ``own_lag_p99_s``: of the imaged changefeed's own changes meanwhile.
 
-The stores make a page of rows in Python, on the same cores; where they are slower than the bus, ``rows_per_s`` and lags
-say so and ``rows_per_cpu_s`` does not. ``store_cpu_s`` is what they and the consumer took.
+The stores make a page of rows by key, on the same cores; ``store_cpu_s`` is what they took. ``published_p99_s`` is the
+neighbour's lag up to the frontier record that let its rows go, ``sorted_p99_s`` from there to its topic.
+``rss_before_mb`` and ``rss_mb`` are the sizes of capture and service before the image and at its end.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import sys
@@ -33,11 +36,12 @@ from confluent_kafka import Consumer, TopicPartition
 
 from compose.local.bus import BusOptions, LocalBus
 from consumers.control.changefeeds.store import ChangefeedRequest
-from producers.region_server.generator import Generator, GeneratorOptions
-from producers.region_server.server import RegionServer, RegionServerOptions
 from schemas.errors import BusError
-from schemas.ids import UpstreamId, physical_ms
+from schemas.ids import Ts, UpstreamId, physical_ms
 from schemas.sink.position import POSITION_HEADER, PositionClass, decode_position
+from tests.bench.frontier_trace import read_advances
+from tests.bench.tree_cpu import TreeCpu
+from tests.bench.upstream import OLD_SCHEMA, SCHEMA, Upstream, upstream
 
 UPSTREAM = UpstreamId("snapshot")
 NEIGHBOUR, IMAGED = "neighbour", "imaged"
@@ -46,6 +50,7 @@ BUSY_ROWS_PER_S = 500.0
 START_TIMEOUT_S, IMAGE_TIMEOUT_S = 240.0, 1_800.0
 CAUGHT_UP_S = 5.0
 TABLES = 2
+BOUNDS_ROWS_PER_S = (0, 25_000)
 
 
 @dataclass
@@ -54,6 +59,8 @@ class Reader:
 
     consumer: Consumer
     lags_s: list[float] = field(default_factory=list)
+    produced: list[tuple[int, float]] = field(default_factory=list)
+    """Of the same changes: commit_ts, and when the sorter sent the message, in Unix time."""
     image_rows: int = 0
     first_at_s: float = 0.0
     last_at_s: float = 0.0
@@ -71,10 +78,12 @@ class Reader:
                 self.image_rows, self.last_at_s = self.image_rows + 1, arrived_s
             else:
                 self.lags_s.append(arrived_s - physical_ms(position.commit_ts) / 1000)
+                self.produced.append((position.commit_ts, message.timestamp()[1] / 1000))
 
     def take_p99_s(self) -> float:
         """Return the p99 of what came since the last call."""
         lags_s, self.lags_s = self.lags_s, []
+        self.produced.clear()
         return float(np.percentile(lags_s, 99)) if lags_s else float("nan")
 
 
@@ -85,48 +94,45 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=20.0, help="for which the neighbour is read before")
     parser.add_argument("--warm-up", type=float, default=15.0)
     parser.add_argument("--protocol", default="canal-json")
+    parser.add_argument(
+        "--bounds", type=int, nargs="+", default=BOUNDS_ROWS_PER_S, help="rows/s of image scans; 0: as fast as it goes"
+    )
     options = parser.parse_args(argv)
-    with (
-        tempfile.TemporaryDirectory(prefix="tidebus-bench-") as folder,
-        RegionServer(RegionServerOptions(min_ts_interval_ms=200)) as server,
-    ):
-        old = Generator(server, _only_inserts(options.rows))
-        server.spawn(old.run()).result(IMAGE_TIMEOUT_S)
-        busy = Generator(server, GeneratorOptions(schema="busy", tables=2, rows_per_s=BUSY_ROWS_PER_S, seed=2))
-        writing = server.spawn(busy.run())
-        try:
-            with LocalBus(BusOptions(data_dir=Path(folder), pd=server.pd_address, upstream=UPSTREAM), say=_say) as bus:
-                print(json.dumps({"bench": "snapshot", **_figure(bus, options)}), flush=True)
-        finally:
-            busy.stop()
-            writing.result(60)
+    for bound in options.bounds:
+        print(json.dumps({"bench": "snapshot", **_measured(options, bound)}), flush=True)
     return 0
 
 
-def _only_inserts(rows: int) -> GeneratorOptions:
-    """Return what leaves so many rows."""
-    return GeneratorOptions(
-        schema="old", tables=TABLES, rows_max=rows, rows_per_s=0, update_share=0.0, delete_share=0.0, rollback_share=0.0
-    )
+def _measured(options: argparse.Namespace, bound_rows_per_s: int) -> dict[str, object]:
+    with tempfile.TemporaryDirectory(prefix="tidebus-bench-") as folder, upstream() as source:
+        source.make(options.rows, TABLES)
+        source.write(BUSY_ROWS_PER_S, TABLES)
+        quota = ("--image-rows-per-second", str(bound_rows_per_s)) if bound_rows_per_s else ()
+        bus_options = BusOptions(data_dir=Path(folder), pd=source.pd, upstream=UPSTREAM, capture_arguments=quota)
+        with (
+            LocalBus(bus_options, say=_say) as bus,
+            contextlib.closing(TreeCpu(bus.processes["capture"].pid)) as tree,
+        ):
+            return {"bound_rows_per_s": bound_rows_per_s, **_figure(bus, source, tree, options)}
 
 
-def _figure(bus: LocalBus, options: argparse.Namespace) -> dict[str, object]:
-    capture, me = psutil.Process(bus.processes["capture"].pid), psutil.Process()
-    _create(bus, NEIGHBOUR, options.protocol, {"filter": {"rules": ["busy.*"]}})
+def _figure(bus: LocalBus, source: Upstream, tree: TreeCpu, options: argparse.Namespace) -> dict[str, object]:
+    store = psutil.Process(source.pid)
+    _create(bus, NEIGHBOUR, options.protocol, {"filter": {"rules": [f"{SCHEMA}.*"]}})
     neighbour = Reader(_consumer(bus, NEIGHBOUR))
     _read_until(
         bus, [neighbour], lambda: bool(neighbour.lags_s) and neighbour.lags_s[-1] < CAUGHT_UP_S, START_TIMEOUT_S
     )
     _read_for(bus, [neighbour], options.warm_up)
     neighbour.take_p99_s()
-    idle_cpu_s = _tree_cpu_s(capture)
+    idle_cpu_s = tree.cpu_s()
     _read_for(bus, [neighbour], options.seconds)
-    idle_cores = (_tree_cpu_s(capture) - idle_cpu_s) / options.seconds
-    before_p99_s = neighbour.take_p99_s()
+    idle_cores = (tree.cpu_s() - idle_cpu_s) / options.seconds
+    before_p99_s, rss_before_mb = neighbour.take_p99_s(), tree.rss_mb()
 
-    rules = {"initial": "none", "initial-rules": [{"matcher": ["old.*"], "initial": "snapshot"}]}
-    began_s, cpu_s, own = time.time(), _tree_cpu_s(capture), me.cpu_times()
-    _create(bus, IMAGED, options.protocol, {**rules, "filter": {"rules": ["old.*", "busy.*"]}})
+    rules = {"initial": "none", "initial-rules": [{"matcher": [f"{OLD_SCHEMA}.*"], "initial": "snapshot"}]}
+    began_s, cpu_s, stored = time.time(), tree.cpu_s(), store.cpu_times()
+    _create(bus, IMAGED, options.protocol, {**rules, "filter": {"rules": [f"{OLD_SCHEMA}.*", f"{SCHEMA}.*"]}})
     imaged = Reader(_consumer(bus, IMAGED))
     both = [neighbour, imaged]
     _read_until(bus, both, lambda: imaged.image_rows > 0, START_TIMEOUT_S)
@@ -134,10 +140,11 @@ def _figure(bus: LocalBus, options: argparse.Namespace) -> dict[str, object]:
     imaged.take_p99_s()
     _read_until(bus, both, lambda: imaged.image_rows >= options.rows, IMAGE_TIMEOUT_S)
     took_s = time.time() - began_s
-    image_cpu_s = _tree_cpu_s(capture) - cpu_s - idle_cores * took_s
-    own_after = me.cpu_times()
+    image_cpu_s = tree.cpu_s() - cpu_s - idle_cores * took_s
+    stored_after = store.cpu_times()
     for reader in both:
         reader.consumer.close()
+    published_p99_s, sorted_p99_s = _stages(bus, neighbour)
     during_p99_s = neighbour.take_p99_s()
     return {
         "protocol": options.protocol,
@@ -148,12 +155,26 @@ def _figure(bus: LocalBus, options: argparse.Namespace) -> dict[str, object]:
         "idle_cores": round(idle_cores, 2),
         "neighbour_lag_ratio": round(during_p99_s / before_p99_s, 2),
         "neighbour_p99_s": round(during_p99_s, 3),
+        "published_p99_s": round(published_p99_s, 3),
+        "sorted_p99_s": round(sorted_p99_s, 3),
         "own_lag_p99_s": round(imaged.take_p99_s(), 3),
         "first_row_s": round(imaged.first_at_s - began_s, 2),
-        "store_cpu_s": round(own_after.user + own_after.system - own.user - own.system, 1),
-        "rss_mb": round(_tree_mb(capture)),
+        "store_cpu_s": round(sum(stored_after[:2]) - sum(stored[:2]), 1),
+        "rss_before_mb": round(rss_before_mb),
+        "rss_mb": round(tree.rss_mb()),
         "load": round(os.getloadavg()[0], 1),
     }
+
+
+def _stages(bus: LocalBus, reader: Reader) -> tuple[float, float]:
+    """Return the p99 from commit_ts to the frontier record of each change, and from there to its topic, in seconds."""
+    commit_ts = np.array([commit_ts for commit_ts, _ in reader.produced], np.int64)
+    produced_s = np.array([produced_s for _, produced_s in reader.produced])
+    advances = read_advances(bus.addresses.kafka, UPSTREAM)
+    first = np.searchsorted([advance.resolved_ts for advance in advances], commit_ts)
+    published_s = np.array([advance.at_s for advance in advances])[first]
+    committed_s = np.array([physical_ms(Ts(int(each))) for each in commit_ts]) / 1000
+    return float(np.percentile(published_s - committed_s, 99)), float(np.percentile(produced_s - published_s, 99))
 
 
 def _create(bus: LocalBus, name: str, protocol: str, config: dict[str, object]) -> None:
@@ -210,15 +231,6 @@ def _read_until(bus: LocalBus, readers: Sequence[Reader], is_over: Callable[[], 
             reader.read()
         if time.monotonic() > deadline:
             raise TimeoutError(f"image rows so far: {[reader.image_rows for reader in readers]}")
-
-
-def _tree_cpu_s(root: psutil.Process) -> float:
-    times = [process.cpu_times() for process in (root, *root.children(recursive=True))]
-    return sum(time_.user + time_.system for time_ in times)
-
-
-def _tree_mb(root: psutil.Process) -> float:
-    return sum(process.memory_info().rss for process in (root, *root.children(recursive=True))) / 2**20
 
 
 def _say(text: str) -> None:

@@ -19,6 +19,8 @@ FIXED_LINES: Final = 9
 ERRORS_MAX: Final = 3
 IMAGES_MAX: Final = 3
 """Changefeeds whose table images are shown."""
+PROLOGUES_MAX: Final = 3
+"""Changefeeds whose prologue is shown."""
 LINES_A_TABLE: Final = 5
 """So many lines of the terminal give room for one table whose image is begun."""
 _CODE: Final = re.compile(r"^\[[a-z_.]+\] ")
@@ -71,6 +73,9 @@ class Top:
             for stall in upstream.get("stalls", ())[:1]:
                 text.append(f"; {_CODE.sub('', stall)}", style="yellow")
             lines.append(_line(text, width))
+            before = [feed for feed in self._overview["changefeeds"] if feed.get("prologue")]
+            mine = [feed for feed in before if feed.get("upstream") == upstream["upstream"]]
+            lines += [_line(_prologue(feed), width) for feed in mine[:PROLOGUES_MAX]]
             for feed in upstream.get("images", ())[:IMAGES_MAX]:
                 tables = feed.get("tables", ())[:tables_max]
                 tables_max -= len(tables)
@@ -150,6 +155,19 @@ def _image(feed: Mapping[str, Any]) -> Text:
     reason = f"; {feed['reason']}" if feed.get("reason") else ""
     text = f"  images of {feed['id']}, {feed['state']}: {feed['rows']:,} rows, {feed['tables_left']:,} tables left"
     return Text(f"{text}{paused}{eta}{reason}", style="cyan")
+
+
+def _prologue(feed: Mapping[str, Any]) -> Text:
+    said = feed["prologue"]
+    if said["error"]:
+        state, style = f"failed: {said['error']['message']}", "red"
+    elif said["is_complete"]:
+        state, style = "is run by its sorter", "cyan"
+    elif said["attempt"]:
+        state, style = f"is read from TiKV, attempt {said['attempt']}", "cyan"
+    else:
+        state, style = "has not begun", "yellow"
+    return Text(f"  prologue of {feed['id']}, ({said['start_ts']}, {said['end_ts']}]: {state}", style=style)
 
 
 def _imaged_table(table: Mapping[str, Any]) -> Text:

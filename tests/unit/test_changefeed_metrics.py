@@ -9,6 +9,7 @@ from consumers.control.changefeeds.stored_feed import StoredFeed
 from consumers.control.owner.figures import Rule, SchedulerFigures, rule_metrics
 from schemas.ids import CaptureId, Ts, UpstreamId, compose_ts
 from schemas.nodes.changefeed import ChangefeedInfo, ChangefeedState, ChangefeedStatus
+from schemas.nodes.prologue import Prologue, PrologueFailure
 
 NOW_S = 1_700_000_100.0
 PUBLISHED, SORTED, RESOLVED, APPLIED = (compose_ts(1_700_000_000_000 + 1000 * s, 0) for s in (99, 97, 95, 90))
@@ -86,3 +87,27 @@ def test_downstream_type_is_ticdcs_word_and_nothing_else_of_the_uri(sink_uri: st
 
 def test_tables_have_the_newer_name_too() -> None:
     assert samples([], "ticdc_scheduler_table_count", "upstream") == {"u": 7}
+
+
+@pytest.mark.parametrize(
+    ("attempt", "is_complete", "is_failed", "state"),
+    [(0, False, False, 0), (2, False, False, 1), (2, True, False, 2), (2, False, True, 3)],
+)
+def test_prologue_is_shown_until_the_sorter_is_past_it(
+    attempt: int, is_complete: bool, is_failed: bool, state: int
+) -> None:
+    prologue = Prologue(
+        life="c.00f0e1d2c3b4a596",
+        start_ts=APPLIED,
+        end_ts=RESOLVED,
+        attempt=attempt,
+        is_complete=is_complete,
+        failure=PrologueFailure(epoch=1, code="producer.history_gone", message="gone") if is_failed else None,
+    )
+    shown = {"state": state, "attempt": attempt, "seconds": 5.0}
+    feeds = [StoredFeed(info("kafka://h:1/t"), status(APPLIED), prologue=prologue)]
+    for name, value in shown.items():
+        assert samples(feeds, f"tidebus_prologue_{name}", "changefeed") == {"cf": value}
+    past = [StoredFeed(info("mysql://u:p@h/"), status(APPLIED), sorter_status=status(SORTED), prologue=prologue)]
+    for name in shown:
+        assert samples(past, f"tidebus_prologue_{name}", "changefeed") == {}

@@ -121,6 +121,22 @@ def test_top_shows_the_tables_whose_images_are_begun_where_there_is_room() -> No
     assert (len(lines), len(drawn(top, 120, 30)) <= 30) == (4, True)
 
 
+@pytest.mark.parametrize(
+    ("said", "line"),
+    [
+        ({"attempt": 0, "is_complete": False, "error": None}, "has not begun"),
+        ({"attempt": 2, "is_complete": False, "error": None}, "is read from TiKV, attempt 2"),
+        ({"attempt": 2, "is_complete": True, "error": None}, "is run by its sorter"),
+        ({"attempt": 2, "is_complete": False, "error": {"code": "c", "message": "gone"}}, "failed: gone"),
+    ],
+)
+def test_top_says_how_far_a_prologue_is(said: dict[str, Any], line: str) -> None:
+    top = Top()
+    top.take(overview(1, [feed(1, id="a", prologue={"start_ts": 5, "end_ts": 9, **said}), feed(2)]), 0.0)
+    (shown,) = [text.strip() for text in drawn(top, 120, 24) if "prologue" in text]
+    assert shown == f"prologue of a, (5, 9]: {line}"
+
+
 @pytest.fixture
 def server() -> Iterator[str]:
     bus = Memory()

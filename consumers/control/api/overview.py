@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from consumers.control.api.backend import Backend
 from consumers.control.api.bodies import StoredFeed, error_body_of, shown_state
-from consumers.control.api.service_routes import feed_places, sorter_body
+from consumers.control.api.service_routes import feed_places, prologue_body, sorter_body
 from consumers.control.api.sink_pace import pause_s, sink_scheme
 from schemas.ids import CaptureId, TableId, Ts, physical_ms
 from schemas.nodes.sorter_service import FeedName
@@ -63,6 +63,7 @@ def _feed(bus: Backend, feed: StoredFeed, now_s: float, places: Mapping[FeedName
         "error": error_body_of(feed),
         "sorter_deaths": status.sorter_deaths if status else 0,
         "sorter": sorter_body(bus, name, places.get(name)),
+        **prologue_body(feed),
     }
 
 

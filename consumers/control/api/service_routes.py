@@ -75,8 +75,8 @@ def sorter_body(bus: Backend, name: FeedName, assigned: Mapping[str, Any] | None
 
 def prologue_body(feed: StoredFeed) -> dict[str, Any]:
     """Return how far a changefeed's prologue is; empty: it has none to run."""
-    prologue, sorter = feed.prologue, feed.sorter_status or feed.status
-    if prologue is None or (sorter is not None and sorter.checkpoint_ts >= prologue.end_ts):
+    prologue = feed.prologue_to_run
+    if prologue is None:
         return {}
     failure = prologue.failure
     return {

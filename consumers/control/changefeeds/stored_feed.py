@@ -24,6 +24,13 @@ class StoredFeed:
     """What processors count of their writes."""
 
     @property
+    def prologue_to_run(self) -> Prologue | None:
+        """Its prologue, until its sorter is past it."""
+        sorter, prologue = self.sorter_status or self.status, self.prologue
+        is_past = prologue is not None and sorter is not None and sorter.checkpoint_ts >= prologue.end_ts
+        return None if is_past else prologue
+
+    @property
     def state(self) -> ChangefeedState:
         return state_of(self.info, self.status)
 

@@ -169,6 +169,7 @@ def _feed_figures(feeds: Sequence[StoredFeed]) -> Iterator[Metric]:
     yield _filled(mounted, ((_key(feed), _of_sorter(feed).rows_total) for feed in feeds))
     yield _rows_by_path(feeds)
     yield _flow_windows(feeds)
+    yield from _prologues(feeds)
     working = sum(feed.state in MOVING for feed in feeds)
     counts = (("Working", working), ("Stopped", len(feeds) - working), ("Total", len(feeds)))
     states = GaugeMetricFamily("ticdc_coordinator_changefeed_state", "Changefeeds by state", labels=("state",))
@@ -180,6 +181,26 @@ def _feed_figures(feeds: Sequence[StoredFeed]) -> Iterator[Metric]:
     errors = GaugeMetricFamily("tidebus_changefeed_error", "1 while it has this error", labels=(*_FEED, "code"))
     failing = ((feed, feed.status.error) for feed in feeds if feed.status and feed.status.error)
     yield _filled(errors, (((*_key(feed), error.code), 1) for feed, error in failing))
+
+
+def _prologues(feeds: Sequence[StoredFeed]) -> Iterator[Metric]:
+    """Of changefeeds that have still to run what was before the raw log."""
+    state = GaugeMetricFamily(
+        "tidebus_prologue_state", "0: not begun, 1: read from TiKV, 2: the sorter runs it, 3: failed", labels=_FEED
+    )
+    attempts = GaugeMetricFamily("tidebus_prologue_attempt", "How often its reading was begun", labels=_FEED)
+    lags = GaugeMetricFamily(
+        "tidebus_prologue_seconds", "From its start ts to where the raw log takes over", labels=_FEED
+    )
+    for feed in feeds:
+        prologue = feed.prologue_to_run
+        if prologue is not None:
+            is_failed, is_begun = prologue.failure is not None, prologue.attempt > 0
+            state.add_metric(_key(feed), 3 if is_failed else 2 if prologue.is_complete else int(is_begun))
+            attempts.add_metric(_key(feed), prologue.attempt)
+            span_ms = physical_ms(prologue.end_ts) - physical_ms(prologue.start_ts)
+            lags.add_metric(_key(feed), span_ms / 1000)
+    yield from (state, attempts, lags)
 
 
 def _slow_tables(published: Ts, feeds: Sequence[StoredFeed], at_s: float) -> Iterator[Metric]:

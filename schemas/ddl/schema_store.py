@@ -95,6 +95,7 @@ class SchemaStore:
         self.changes: list[SchemaChange] = []
         """Applied jobs in finished_ts order, less what :meth:`gc` dropped."""
         self._schemas: dict[int, str] = {}
+        self._schema_options: dict[str, tuple[str, str]] = {}
         self._current: dict[TableId, StoredTable] = {}
         self._logical: dict[TableId, _History] = {}
         self._physical: dict[TableId, _History] = {}
@@ -119,6 +120,7 @@ class SchemaStore:
         copied.__dict__.update(self.__dict__)  # what is replaced and never changed, and the cache of decoded tables
         copied.changes = list(self.changes)
         copied._schemas, copied._current = dict(self._schemas), dict(self._current)
+        copied._schema_options = dict(self._schema_options)
         copied._logical, copied._physical = dict(self._logical), dict(self._physical)
         copied._superseded = deque(self._superseded)
         copied._truncated, copied._system_tables = set(self._truncated), set(self._system_tables)
@@ -285,11 +287,16 @@ class SchemaStore:
         start = bisect.bisect_right(self.changes, after_ts, key=_finished_ts)
         return self.changes[start : bisect.bisect_right(self.changes, to_ts, key=_finished_ts)]
 
+    def schema_options(self, schema: str) -> tuple[str, str]:
+        """Return the charset and collation of a schema as they are now, or were last; '': nobody has said."""
+        return self._schema_options.get(schema, ("", ""))
+
     # -- internals ----------------------------------------------------------------------------------------------
 
     def _put_schema(self, db_info: dict[str, Any]) -> None:
         try:
-            self._schemas[int(db_info["id"])] = ci_name(db_info["db_name"])
+            name = self._schemas[int(db_info["id"])] = ci_name(db_info["db_name"])
+            self._schema_options[name] = str(db_info.get("charset") or ""), str(db_info.get("collate") or "")
         except (KeyError, TypeError, ValueError) as error:
             raise CorruptDataError("db info does not decode", db_info=str(db_info)[:200], reason=repr(error)) from error
 

@@ -143,6 +143,10 @@ def test_lag_is_split_by_stage() -> None:
         (feed(sorter=None), "a sorter service that runs it"),
         (feed(checkpoint_lag_s=31.0), "its sorter, which is behind the raw log: 30 s"),
         (feed(checkpoint_lag_s=31.0, sorter_lag_s=2.0), "its destination, which is behind the topic: 29 s"),
+        (
+            feed(checkpoint_lag_s=900.0, prologue={"attempt": 2, "is_complete": False}),
+            "its prologue: what was before the raw log is read from TiKV, attempt 2",
+        ),
     ],
 )
 def test_changefeed_waits_for_the_first_thing_in_its_way(shown: dict[str, Any], reason: str) -> None:

@@ -97,6 +97,21 @@ def test_initial_schemas_are_of_tables_with_an_image(
     assert [ddl.name for number, _, ddl in sent(store, feed_of(config)) if number == 0] == names
 
 
+@pytest.mark.parametrize("target", ["", "to_{schema}"])
+def test_initial_schemas_have_the_charset_and_collation_of_the_source(target: str) -> None:
+    store = snapshot(("app", 2, [table_info(12, "b")]))
+    latin = {"id": 2, "db_name": {"O": "app", "L": "app"}, "charset": "latin1", "collate": "latin1_bin"}
+    changed = job(20, DdlType.MODIFY_SCHEMA_CHARSET, schema="app", schema_id=2, db_info=latin)
+    assert store.apply(changed) is not None
+    config = (
+        {**SNAPSHOT, "sink": {"dispatchers": [{"matcher": ["*.*"], "target-schema": target}]}} if target else SNAPSHOT
+    )
+    for known in (store, store.copy()):
+        first = sent(known, feed_of(config))[0][2]
+        name = "to_app" if target else "app"
+        assert first.query == f"CREATE DATABASE IF NOT EXISTS `{name}` CHARACTER SET latin1 COLLATE latin1_bin"
+
+
 def test_initial_schemas_go_to_no_sink_but_a_database(store: SchemaStore) -> None:
     assert sent(store, feed_of(SNAPSHOT, "file:///data/out?protocol=csv")) == []
 
@@ -120,6 +135,8 @@ def test_create_table_writes_strings_for_plain_backslashes() -> None:
         " DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin COMMENT 'ta''ble'"
     )
     assert create_schema("a`b") == "CREATE DATABASE IF NOT EXISTS `a``b`"
+    assert create_schema("a", "utf8mb4", "x; DROP") == "CREATE DATABASE IF NOT EXISTS `a` CHARACTER SET utf8mb4"
+    assert create_schema("a", "x; DROP", "utf8mb4_bin") == "CREATE DATABASE IF NOT EXISTS `a`"
 
 
 def test_create_table_leaves_out_defaults_that_the_destination_cannot_have() -> None:

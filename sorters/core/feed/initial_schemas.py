@@ -4,7 +4,7 @@ A database that lacks a table then gets it, and its schema, before any row and a
 From there on the changefeed's DDL keeps it as the source's is, so that it has the right shape at each chunk's ts.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from schemas.ddl.job import DdlType
 from schemas.ddl.schema_change import StoredTable
@@ -35,9 +35,14 @@ def initial_schemas(
     if feed.initial_schemas is None:
         return
     wanted = feed.initial_schemas
-    stored = (table for table in tables_at(store, ts, feed) if wanted.wants(table.schema, table.table))
-    tables = sorted((feed.routes.stored(table) for table in stored), key=lambda table: table.table_id)
-    schemas = sorted({table.schema for table in tables})
+    tables: list[StoredTable] = []
+    schemas: dict[str, tuple[str, str]] = {}
+    for table in tables_at(store, ts, feed):
+        if wanted.wants(table.schema, table.table):
+            tables.append(feed.routes.stored(table))
+            # As they are now: what changed them since ts goes out as a DDL, and says so once more.
+            schemas.setdefault(tables[-1].schema, store.schema_options(table.schema))
+    tables.sort(key=lambda table: table.table_id)
     waiting = [no_records()]
     for number, (key, event) in enumerate(_statements(ts, schemas, tables), 1):
         position = Position(ts, PositionClass.BOOTSTRAP, key=key).encode()
@@ -48,10 +53,10 @@ def initial_schemas(
     yield join_records(waiting)
 
 
-def _statements(ts: Ts, schemas: list[str], tables: list[StoredTable]) -> Iterator[Statement]:
+def _statements(ts: Ts, schemas: Mapping[str, tuple[str, str]], tables: list[StoredTable]) -> Iterator[Statement]:
     start_ts = Ts(0)
-    for number, schema in enumerate(schemas):
-        query = create_schema(schema)
+    for number, (schema, options) in enumerate(sorted(schemas.items())):
+        query = create_schema(schema, *options)
         yield _key(_SCHEMA, number), event_of_no_job(DdlType.CREATE_SCHEMA, ts, schema, query, start_ts=start_ts)
     for table in tables:
         query = create_table(table)

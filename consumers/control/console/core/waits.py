@@ -69,6 +69,9 @@ def _of_feed(feed: Mapping[str, Any], upstream: Mapping[str, Any] | None) -> str
             return f"{error['code']}, and is tried again"
     if not feed.get("sorter"):
         return "a sorter service that runs it"
+    prologue = feed.get("prologue")
+    if prologue and not prologue["is_complete"]:
+        return f"its prologue: what was before the raw log is read from TiKV, attempt {prologue['attempt']}"
     lags = {stage: lag_s or 0.0 for stage, lag_s in lags_of(feed, upstream).items() if stage != "whole"}
     late = {stage: lag_s - BEHIND_S - _pause_s(feed, stage) for stage, lag_s in lags.items()}
     stage = max(late, key=late.__getitem__)

@@ -8,6 +8,7 @@ default of ``nextval`` needs a sequence that is not there, one of a TIMESTAMP a 
 Source: pingcap/tidb ``pkg/executor/show.go``, ``ConstructResultOfShowCreateTable`` and ``AppendPartitionInfo``.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -26,6 +27,7 @@ _TEXTS: Final = _NAMED | {
 _NOW: Final = frozenset({MysqlType.TIMESTAMP, MysqlType.DATETIME})
 _RANGE, _HASH, _LIST, _KEY = 1, 2, 3, 4
 """TiDB's ``ast.PartitionType``."""
+_WORD: Final = re.compile(r"[a-zA-Z0-9_]+")
 _OTHER_INDEXES: Final = ("vector_index", "inverted_index", "full_text_index")
 """Indexes that hold no order of rows: TiFlash's."""
 
@@ -48,9 +50,15 @@ def create_table(stored: StoredTable) -> str:
         ) from error
 
 
-def create_schema(name: str) -> str:
-    """Return the statement that makes a schema, if there is none of its name."""
-    return f"CREATE DATABASE IF NOT EXISTS {quote_name(name)}"
+def create_schema(name: str, charset: str = "", collation: str = "") -> str:
+    """Return the statement that makes a schema, if there is none of its name; '': the destination's own charset, and
+    what is no word of SQL counts as that.
+    """
+    text = f"CREATE DATABASE IF NOT EXISTS {quote_name(name)}"
+    if not _WORD.fullmatch(charset):
+        return text
+    text += f" CHARACTER SET {charset}"
+    return f"{text} COLLATE {collation}" if _WORD.fullmatch(collation) else text
 
 
 def _columns(table: TableVersion, info: Mapping[str, Any]) -> Iterator[str]:

@@ -18,6 +18,7 @@ from schemas.errors import BusError
 from schemas.redaction import REDACT_VARIABLE, Redaction, redaction
 from sorters.log.failures import SparkJarsMissingError, SparkStartError, bus_error
 from sorters.spark import python_daemon
+from sorters.spark.addresses import DRIVER_HOST, LOCAL_IP_ENV, LOOPBACK, PUBLIC_NAME_ENV, driver_host
 from sorters.spark.security import security_settings, split_secrets
 
 BLOCK_BYTES_PER_ARROW_BATCH = 8 * 1024 * 1024
@@ -98,6 +99,7 @@ def create_session(
     Raises:
         SparkJarsMissingError: nobody says where the Kafka connector is.
         SparkSecretError: see :func:`sorters.spark.security.security_settings`.
+        DriverHostError: see :func:`sorters.spark.addresses.driver_host`.
     """
     settings = _settings(master, app, data_dir.resolve(), driver_memory)
     settings |= security_settings(master, {key: _where_it_is(key, value) for key, value in (conf or {}).items()})
@@ -105,8 +107,9 @@ def create_session(
         settings[EXECUTOR_PATH] = _with_code(settings[EXECUTOR_PATH])
     os.environ["PYSPARK_PYTHON"] = os.environ.get("PYSPARK_PYTHON") or sys.executable
     local = master.startswith("local")
-    if local:
-        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # or Spark looks for the host's name, and warns
+    settings.setdefault(DRIVER_HOST, driver_host(master, os.environ))
+    for variable in (LOCAL_IP_ENV, PUBLIC_NAME_ENV):
+        os.environ.setdefault(variable, LOOPBACK)
     with contextlib.chdir(_jvm_folder(data_dir.resolve())):
         session = _session(settings)
     # A task's failure is logged with the text of the exception, which may quote a row.
@@ -149,6 +152,8 @@ def _settings(master: str, app: str, data_dir: Path, driver_memory: str) -> dict
         "spark.ui.retainedStages": "20",
         "spark.ui.retainedTasks": "100",
         "spark.ui.enabled": "false",
+        # A GET would do, without a login: any page in a browser on this machine could send it.
+        "spark.ui.killEnabled": "false",
         # Spark's own, and what a Kafka client of Java takes its secrets in.
         "spark.redaction.regex": r"(?i)secret|password|token|access[.]?key|jaas|keystore|\.pem",
         "spark.ui.showConsoleProgress": "false",
@@ -166,8 +171,7 @@ def _settings(master: str, app: str, data_dir: Path, driver_memory: str) -> dict
         settings |= {
             # On a cluster the executors' machines know where they have room.
             "spark.local.dir": str(data_dir / "spark"),
-            "spark.driver.host": "127.0.0.1",
-            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.driver.bindAddress": LOOPBACK,
             # What is shuffled stays on this machine: compressing it takes half as much again as moving it.
             "spark.shuffle.compress": "false",
         }

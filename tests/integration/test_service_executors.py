@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 import pytest
 
 from compose.cli import run_cli
@@ -102,8 +103,6 @@ def world(
     services.create(FEED, log.upstream, uri, start_ts=START_TS, config=dispatch)
     with spark_cluster(tmp_path / "spark", workers) as spark:
         settings = {
-            "spark.driver.host": "127.0.0.1",
-            "spark.driver.bindAddress": "127.0.0.1",
             "spark.executor.memory": "512m",
             "spark.authenticate.secret.file": str(spark.secret_file),
             "spark.archives": f"{archive}#tidebus-executors",
@@ -127,6 +126,21 @@ def kill_executor(world: World) -> None:
     )
 
 
+def assert_ui_is_for_this_machine_alone(world: World) -> None:
+    """Spark binds it to all addresses where nobody says otherwise, and our test's cluster is on loopback altogether."""
+    registered = world.services.registered("one")
+    assert registered is not None and registered.spark_ui.startswith("http://127.0.0.1:")
+    driver = psutil.Process(world.services.processes["one"].pid)
+    listening = [
+        at.laddr
+        for child in (driver, *driver.children(recursive=True))
+        for at in child.net_connections("tcp")
+        if at.status == psutil.CONN_LISTEN
+    ]
+    assert {at.ip.removeprefix("::ffff:") for at in listening} == {"127.0.0.1"}
+    assert int(registered.spark_ui.rsplit(":", 1)[1]) in {at.port for at in listening}
+
+
 @pytest.mark.parametrize("workers", [1, pytest.param(2, marks=NIGHTLY)])
 def test_executors_with_nothing_but_the_archive_run_all_cuts_and_lose_none_when_they_and_their_worker_are_killed(
     world: World, workers: int
@@ -137,6 +151,7 @@ def test_executors_with_nothing_but_the_archive_run_all_cuts_and_lose_none_when_
     with SteadyLoad(world.log) as load:
         world.reach(load.ts + 1)
         world.services.wait(lambda: len(world.spark.executors()) == workers, "an executor on each worker", WAIT_S)
+        assert_ui_is_for_this_machine_alone(world)
         kill_executor(world)
         world.reach(load.ts + 1)
         for worker in world.spark.workers[1:]:

@@ -1,8 +1,10 @@
 """A sorter's Spark on one machine: who has not its secret is not let in, and command lines show no secret."""
 
+import http.client
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -16,7 +18,7 @@ from compose.stack.spark_files import name_spark_files
 HIDDEN = "hunter2-of-a-bucket"
 READY_S = 180.0
 _VICTIM = """
-import json, sys
+import json, sys, time
 from pathlib import Path
 from sorters.spark.session import create_session
 conf = json.loads(sys.argv[2])
@@ -25,10 +27,14 @@ if "--hidden" in sys.argv:
 context = create_session("local[1]", "victim", Path(sys.argv[1]), conf=conf).sparkContext
 context.parallelize([1], 1).collect()
 shown = dict(context.getConf().getAll())
+shown["ui"] = context.uiWebUrl
+shown["jvm"] = context._gateway.proc.pid
 logger = context._jvm.org.apache.logging.log4j.LogManager.getLogger("forged")
 logger.error("one\\n2026-01-01 00:00:00.000 ERROR two", context._jvm.java.lang.RuntimeException("a\\n2026-01-01 b"))
 print(json.dumps(shown), flush=True)
-sys.stdin.readline()
+for _ in sys.stdin:
+    job = context.parallelize([7], 1).map(lambda number: time.sleep(3) or number)
+    print(json.dumps(job.collect()), flush=True)
 """
 _ATTACKER = """
 import json, sys
@@ -81,7 +87,7 @@ class Process:
         for process in psutil.Process(self._process.pid).children(recursive=True):
             process.kill()
         self._process.kill()
-        self._process.wait()
+        self._process.communicate()
 
 
 @pytest.fixture
@@ -98,11 +104,30 @@ def started(tmp_path: Path) -> Iterator[Callable[..., Process]]:
         process.end()
 
 
+def listens_at(jvm: int) -> set[str]:
+    """Return the addresses at which a process takes connections, IPv4 addresses as such."""
+    connections = psutil.Process(jvm).net_connections("tcp")
+    return {at.laddr.ip.removeprefix("::ffff:") for at in connections if at.status == psutil.CONN_LISTEN}
+
+
+def assert_ui_kills_nothing(victim: Process, ui: str) -> None:
+    """Ask the UI to kill a job of three seconds, as a page in a browser could."""
+    victim.say("job")
+    until = time.monotonic() + 3.5
+    while time.monotonic() < until:
+        connection = http.client.HTTPConnection(ui.removeprefix("http://"), timeout=10)
+        connection.request("GET", "/jobs/job/kill/?id=1")
+        assert connection.getresponse().status < 400
+        connection.close()
+        time.sleep(0.3)
+    assert victim.hear() == [7]
+
+
 def test_spark_of_a_sorter_lets_in_nobody_without_its_secret_and_shows_none(
     started: Callable[..., Process], tmp_path: Path
 ) -> None:
     attacker = started("attacker", _ATTACKER)
-    closed = started("closed", _VICTIM, str(tmp_path / "closed"), "{}", "--hidden")
+    closed = started("closed", _VICTIM, str(tmp_path / "closed"), '{"spark.ui.enabled": "true"}', "--hidden")
     closed.say(HIDDEN)
     opened = started("open", _VICTIM, str(tmp_path / "open"), '{"spark.authenticate": "false"}')
     settings, settings_open, _ = closed.hear(), opened.hear(), attacker.hear()
@@ -111,6 +136,9 @@ def test_spark_of_a_sorter_lets_in_nobody_without_its_secret_and_shows_none(
     assert "HeartbeatReceiver" in attacker.hear(), "the attack works where Spark is open"
     attacker.say(settings["spark.driver.port"])
     assert attacker.hear() == "refused"
+    assert settings["ui"].startswith("http://127.0.0.1:")
+    assert listens_at(settings["jvm"]) == {"127.0.0.1"}
+    assert_ui_kills_nothing(closed, settings["ui"])
 
     assert settings["spark.hadoop.fs.s3a.secret.key"] == HIDDEN
     assert (settings["spark.authenticate"], settings["spark.network.crypto.enabled"]) == ("true", "true")

@@ -6,6 +6,7 @@ import pytest
 
 from schemas.errors import Action, BusError
 from sorters.log.failures import SparkJarsMissingError
+from sorters.spark.addresses import DriverHostError, driver_host
 from sorters.spark.security import SparkSecretError, security_settings, split_secrets
 from sorters.spark.session import SPARK_JARS_ENV, SparkOnDemand, create_session
 
@@ -94,3 +95,19 @@ def test_spark_without_its_connectors_jars_is_refused_and_fetches_nothing(
         spark.get()
     assert refused.value.action is Action.STOP_CHANGEFEED
     assert not list(tmp_path.iterdir()), "no JVM was started"
+
+
+@pytest.mark.parametrize("master", ["local[2]", "spark://127.0.0.1:7077", "k8s://https://127.0.0.1:6443"])
+def test_driver_of_spark_is_found_by_the_way_to_its_master(master: str) -> None:
+    """Also where the UI was bound to loopback before, by ourselves."""
+    assert driver_host(master, {}) == driver_host(master, {"SPARK_LOCAL_IP": "127.0.0.1"}) == "127.0.0.1"
+
+
+def test_driver_of_spark_has_the_address_that_the_environment_names() -> None:
+    assert driver_host("yarn", {"SPARK_LOCAL_IP": "10.1.2.3"}) == "10.1.2.3"
+
+
+def test_driver_of_spark_without_a_way_to_its_master_is_refused_by_name() -> None:
+    with pytest.raises(DriverHostError, match=r"spark\.driver\.host") as refused:
+        driver_host("spark://no-such-host.invalid:7077", {})
+    assert refused.value.action is Action.STOP_CHANGEFEED

@@ -42,6 +42,12 @@ class SparkJobError(BusError):
     code, action = "sorter.spark_job", Action.RETRY
 
 
+class TaskHangsError(BusError):
+    """A Spark task with a changefeed's cut did not end; it was killed, and its cut is tried again."""
+
+    code, action = "sorter.task_hangs", Action.RETRY
+
+
 class SparkStartError(BusError):
     """No Spark session could be had: the master does not answer, has no room, or the JVM did not start."""
 

@@ -23,7 +23,7 @@ from sorters.cut.worker import CutCounts, FeedProgram, batch_bytes
 from sorters.log.failures import SparkJobError
 from sorters.spark.cut_answers import NotReady, TooLarge, cut_answer, sum_of_counts
 from sorters.spark.cut_task import CutTask
-from sorters.spark.job_group import Member
+from sorters.spark.job_group import Member, hangs
 from sorters.spark.own_job import run_own_job
 from sorters.spark.program_sender import SentProgram
 from sorters.spark.run_folder import run_folder
@@ -184,14 +184,20 @@ class SparkCut:
         )
 
     def _own_job(self, work: Any, description: str) -> list[bytes]:
-        """Run a job for this changefeed alone; one that is given up ends when its tasks can write nothing more."""
+        """Run a job for this changefeed alone; given up, or hanging, it ends when its tasks can write nothing more."""
         self._check()
-        return run_own_job(
-            partial(self.shared.in_own_thread, work, pool=self._name, tag=self._tag, description=description),
-            end_tasks=partial(self.shared.jobs.end_tasks, self._tag),
-            is_given_up=self._given_up.is_set,
-            is_gone=self.shared.is_gone,
-        )
+        with self.shared.watch.over_large(self._tag) as watched:
+            try:
+                return run_own_job(
+                    partial(self.shared.in_own_thread, work, pool=self._name, tag=self._tag, description=description),
+                    end_tasks=partial(self.shared.jobs.end_tasks, self._tag),
+                    is_given_up=lambda: self._given_up.is_set() or watched.is_over,
+                    is_gone=self.shared.is_gone,
+                )
+            except Exception as error:
+                if not watched.is_over or self._given_up.is_set():
+                    raise
+                raise hangs(watched, description) from error
 
     def _check(self) -> None:
         if self._given_up.is_set():

@@ -23,9 +23,10 @@ from functools import partial
 from typing import Protocol
 
 from schemas.errors import BusError
-from sorters.log.failures import SparkJobError, bus_error
+from sorters.log.failures import SparkJobError, TaskHangsError, bus_error
 from sorters.spark.cut_task import cut_step
 from sorters.spark.task_jobs import SparkBroadcast
+from sorters.spark.task_watch import TaskWatch, Watched
 
 log = logging.getLogger(__name__)
 
@@ -77,16 +78,19 @@ class Member:
 class JobGroup:
     """For one session; from any thread. :meth:`close` ends its threads."""
 
-    def __init__(self, jobs: Jobs, tasks: int, *, is_gone: Callable[[], bool], death_s: float = DEATH_S) -> None:
+    def __init__(
+        self, jobs: Jobs, tasks: int, *, is_gone: Callable[[], bool], watch: TaskWatch, death_s: float = DEATH_S
+    ) -> None:
         """``tasks`` is how many run at once; ``is_gone`` tells whether the session runs nothing any more."""
-        self._jobs, self._is_gone, self._death_s = jobs, is_gone, death_s
+        self._jobs, self._is_gone, self._watch, self._death_s = jobs, is_gone, watch, death_s
         self._members_max = tasks * TASKS_A_CORE_MAX
         self._changed = threading.Condition()
         self._waiting: list[Member] = []
         self._running: list[Member] = []
         self._closed = False
         self._number = 0
-        self.jobs_run = 0
+        self.jobs_run = self.jobs_failed = self.cuts_run = 0
+        """Jobs that have ended well, and not; cuts in the former."""
         self._threads = [
             threading.Thread(target=self._serve, name=f"spark-jobs-{number}", daemon=True) for number in range(JOBS_MAX)
         ]
@@ -169,20 +173,30 @@ class JobGroup:
     def _run(self, members: list[Member], tag: str) -> None:
         names = [member.name for member in members[:_NAMED_MAX]]
         more = f", and {len(members) - _NAMED_MAX} more" if len(members) > _NAMED_MAX else ""
-        broadcasts = dict.fromkeys(broadcast for member in members for broadcast in member.broadcasts)
         try:
             self._jobs.describe(pool=POOL, tags=tag, description="; ".join(names) + more)
             work = partial(cut_step, tuple(member.task for member in members))
-            answers = self._jobs.answers(work, len(members), broadcasts=tuple(broadcasts))
+            with self._watch.over_cut(tag) as watched:
+                answers = self._answers(work, members, watched)
         except BaseException as error:
             self._failed(members, bus_error(error))
             return
         with self._changed:
             self.jobs_run += 1
+            self.cuts_run += len(members)
             self._running = [member for member in self._running if member not in members]
         for member, answer in zip(members, answers, strict=True):
             member.answer = answer
             member.done.set()
+
+    def _answers(self, work: Callable[[int], bytes], members: list[Member], watched: Watched) -> list[bytes]:
+        broadcasts = dict.fromkeys(broadcast for member in members for broadcast in member.broadcasts)
+        try:
+            return self._jobs.answers(work, len(members), broadcasts=tuple(broadcasts))
+        except Exception as error:
+            if not watched.is_over:
+                raise
+            raise hangs(watched, members[0].name) from error
 
     def _failed(self, members: list[Member], error: BusError) -> None:
         """Refuse, or run again, each of a job's cuts, when its tasks have died."""
@@ -196,6 +210,7 @@ class JobGroup:
             extra={"code": error.code, "reason": str(error), "cuts": len(members), "again": len(again)},
         )
         with self._changed:
+            self.jobs_failed += 1
             self._running = [member for member in self._running if member not in members]
             for member in members:
                 member.not_before = due
@@ -207,6 +222,12 @@ class JobGroup:
             if member not in again:
                 member.error = _given_up() if member.given_up.is_set() else error
                 member.done.set()
+
+
+def hangs(watched: Watched, cut: str) -> TaskHangsError:
+    """Return the error of a job that was cancelled because its tasks did not end; ``cut`` names its first cut."""
+    seconds = round(watched.still_s_max)
+    return TaskHangsError("spark task did not end, and was killed", cut=cut, seconds_max=seconds)
 
 
 def _given_up() -> SparkJobError:

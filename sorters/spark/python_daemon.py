@@ -3,7 +3,7 @@
 The protocol, the secret and the forking are pyspark's own (``pyspark.daemon``, 4.0.0). Before the first worker is
 forked we import what our tasks use and freeze it, so that workers start warm and share its pages. Between tasks
 pyspark would read the directory of each zip file on the path anew, and collect garbage: the first we leave, the second
-we do rarely (docs/decisions/2026-11-22-price-of-a-spark-task.md).
+we do rarely (docs/decisions/2026-11-22-price-of-a-spark-task.md). A worker that is too large after a task ends with it.
 
 What workers log goes to Spark's executors' logs, and is redacted as the driver says in the environment
 (:mod:`schemas.redaction`).
@@ -18,6 +18,9 @@ import sys
 import zipimport
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+from pyspark.serializers import SpecialLengths
 
 from schemas.bare_arrow import leave_out_pandas
 from schemas.redaction import (
@@ -46,6 +49,9 @@ TASKS_A_COLLECTION = 200
 """Tasks after which a worker collects garbage in any case."""
 GROWTH_BYTES_MAX = 32 * 1024 * 1024
 """Growth of a worker's resident memory since its last collection after which it collects at once."""
+WORKER_BYTES_MAX = 1024 * 1024 * 1024
+"""Resident memory after a task, and a collection, above which a worker ends: some task of it leaks. What a task holds
+of a cut is a few hundred MiB, and a new worker is a fork."""
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -101,6 +107,36 @@ class RareCollector:
         return gone
 
 
+class LastWord:
+    """Stands for ``write_int`` in pyspark's worker, whose last word of a task tells Spark whether to use it again."""
+
+    def __init__(
+        self,
+        write: Callable[[int, Any], None],
+        collect: Callable[[], int] = gc.collect,
+        resident: Callable[[], int] = resident_bytes,
+    ) -> None:
+        """``write`` is pyspark's own; the others are replaced by tests alone."""
+        self._write, self._collect, self._resident = write, collect, resident
+
+    def __call__(self, value: int, stream: Any) -> None:
+        """Write a number; a worker that is too large says that it is of no more use, as pyspark does after an error.
+
+        Raises:
+            SystemExit: it is too large; pyspark ends it when Spark has closed the connection.
+        """
+        if value == SpecialLengths.END_OF_STREAM and self._is_too_large():
+            self._write(SpecialLengths.END_OF_DATA_SECTION, stream)
+            sys.exit(1)
+        self._write(value, stream)
+
+    def _is_too_large(self) -> bool:
+        if self._resident() <= WORKER_BYTES_MAX:
+            return False
+        self._collect()
+        return self._resident() > WORKER_BYTES_MAX
+
+
 def keep_zip_directories() -> None:
     """Let importers of zip files keep their directories when caches are dropped, as pyspark does for each task.
 
@@ -123,6 +159,8 @@ def main() -> None:
         leave_out_pandas()
         for module in WORKER_MODULES:
             importlib.import_module(module)
+    worker = sys.modules["pyspark.worker"]
+    worker.write_int = LastWord(worker.write_int)  # type: ignore[attr-defined]
     daemon.gc = RareCollector()  # type: ignore[attr-defined]
     gc.collect()
     gc.freeze()

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from sorters.spark.job_group import JobGroup
 from sorters.spark.run_folder import clear_run_folders
 from sorters.spark.task_jobs import TaskJobs
+from sorters.spark.task_watch import TaskWatch
 
 Result = TypeVar("Result")
 
@@ -29,7 +30,8 @@ class SessionJobs:
         """Where the folders of runs are made; None: tasks may be on several machines, so runs go through Spark."""
         if self.runs_parent is not None:
             clear_run_folders(self.runs_parent)
-        self.group = JobGroup(self.jobs, cores, is_gone=self.is_gone)
+        self.watch = TaskWatch(self.jobs.progress, self.jobs.cancel)
+        self.group = JobGroup(self.jobs, cores, is_gone=self.is_gone, watch=self.watch)
 
     def is_gone(self) -> bool:
         """Tell whether the session can run nothing any more."""
@@ -59,6 +61,7 @@ class SessionJobs:
 
     def close(self) -> None:
         """End the threads."""
+        self.watch.close()
         self.group.close()
 
 

@@ -104,12 +104,20 @@ class TaskJobs:
         that stood beside one whose input was lost.
         """
         spark = self.context._jsc.sc()
-        tracker = spark.statusTracker()
+        for stage in self._youngest_stages(spark.statusTracker(), tag):
+            spark.taskScheduler().killAllTaskAttempts(stage, False, "their job has failed")
+
+    def progress(self, tag: str) -> tuple[int, int]:
+        """Return how many tasks of the youngest job under a tag have ended, and how many run."""
+        tracker = self.context._jsc.sc().statusTracker()
+        infos = [tracker.getStageInfo(stage) for stage in self._youngest_stages(tracker, tag)]
+        stages = [info.get() for info in infos if info.isDefined()]
+        return sum(stage.numCompletedTasks() for stage in stages), sum(stage.numActiveTasks() for stage in stages)
+
+    def _youngest_stages(self, tracker: Any, tag: str) -> list[int]:
         jobs = list(tracker.getJobIdsForTag(tag))
         info = tracker.getJobInfo(max(jobs)) if jobs else None
-        if info is not None and info.isDefined():
-            for stage in info.get().stageIds():
-                spark.taskScheduler().killAllTaskAttempts(stage, False, "their job has failed")
+        return [] if info is None or not info.isDefined() else list(info.get().stageIds())
 
     def answers(
         self, work: Callable[[int], bytes], tasks: int, *, broadcasts: Sequence[SparkBroadcast] = ()

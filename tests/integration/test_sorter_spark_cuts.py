@@ -1,5 +1,6 @@
 """Changefeeds of one service whose cuts Spark runs, as real processes, when its JVM or Python workers are killed."""
 
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from schemas.ids import Ts
 from tests.support.raw_log import START_TS, RawLog, read_topic, recorded, sbtest1_changes
 from tests.support.sink_law import rows_of_topic
 from tests.support.sorter_service import ServiceCluster
+from tests.support.troubled_daemon import HANGS
 
 TABLE, ROWS, STEP = 114, 2_000, 20_000
 FEEDS = ("feed-0", "feed-1")
@@ -48,6 +50,11 @@ WORKERS = KILLING.format(
     first=4,
     after_s=0.05,
 )
+TASK_S_MAX = 8.0
+IMPATIENT = f"""
+from sorters.spark import task_watch
+task_watch.TASK_S_MAX = {TASK_S_MAX}
+"""
 
 
 @pytest.fixture
@@ -95,5 +102,40 @@ def test_kill_in_mid_cut_leaves_each_row_once_in_order_and_the_service_alive(
         assert entry.reason == "forced_by_changefeed"
         commits = rows_of_topic(read_topic(cluster.kafka, topic))
         assert commits == [START_TS + 1 + 10 * row for row in range(cuts * ROWS)]
+    assert cluster.processes["one"].pid == pid
+    assert cluster.stop("one") == 0
+
+
+def test_changefeed_that_hangs_in_a_spark_task_is_named_and_its_neighbour_goes_on(
+    cluster: ServiceCluster, raw_log: RawLog, fresh_name: Callable[[str], str]
+) -> None:
+    """Both have a task at once, on two cores, often in one job."""
+    for name, topic in (("neighbour", fresh_name("sink")), ("hanging", fresh_name(HANGS))):
+        uri = f"kafka://{cluster.kafka}/{topic}?protocol=canal-json&enable-tidb-extension=true&partition-num=1"
+        cluster.create(name, raw_log.upstream, uri, start_ts=START_TS, config={"sorter": {"run-cuts": "spark"}})
+    cluster.assign({"one": [cluster.assigned(name) for name in ("neighbour", "hanging")]})
+    module = "spark.python.daemon.module=tests.support.troubled_daemon"
+    cluster.start("one", "--master", "local[2]", "--conf", module, trouble=IMPATIENT)
+    pid, upto = cluster.processes["one"].pid, Ts(START_TS)
+
+    def is_named() -> bool:
+        status = cluster.own_status("hanging")
+        return status is not None and status.failure is not None
+
+    def neighbour_goes_on() -> None:
+        nonlocal upto
+        upto = Ts(upto + STEP)
+        raw_log.rows(TABLE, sbtest1_changes(1, upto - 10, upto), 0)
+        raw_log.advance(upto)
+        cluster.wait_checkpoints(["neighbour"], upto, WAIT_S)
+
+    deadline = time.monotonic() + WAIT_S
+    while not is_named():
+        assert time.monotonic() < deadline, cluster.logs()
+        neighbour_goes_on()
+    status = cluster.own_status("hanging")
+    assert status is not None and status.failure is not None
+    assert (status.failure.code, status.failure.may_heal) == ("sorter.task_hangs", True)
+    neighbour_goes_on()
     assert cluster.processes["one"].pid == pid
     assert cluster.stop("one") == 0

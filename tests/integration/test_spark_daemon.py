@@ -21,7 +21,7 @@ from compose.stack.spark_files import name_spark_files
 from schemas.errors import CorruptDataError
 from schemas.redaction import Redaction, set_redaction
 from sorters.spark.first_job import run_first_job
-from sorters.spark.python_daemon import MODULE
+from sorters.spark.python_daemon import MODULE, WORKER_BYTES_MAX
 from sorters.spark.session import create_session
 from sorters.spark.task_jobs import TaskJobs, errors_of_workers
 from tests.support import task_work
@@ -152,6 +152,16 @@ def test_worker_killed_in_its_task_fails_it_and_the_next_job_runs(jobs: TaskJobs
 def test_tasks_that_leave_garbage_are_collected_after_long_before_a_collection_is_due(jobs: TaskJobs) -> None:
     resident = [int(jobs.answers(task_work.leak, 1)[0]) for _ in range(LEAKS)]
     assert max(resident) - min(resident) < LEAKS * LEAKED_MIB / 2, resident
+
+
+def test_worker_that_keeps_too_much_ends_with_its_task_and_fails_none(jobs: TaskJobs) -> None:
+    leaked_mib = (WORKER_BYTES_MAX >> 20) // 4
+    for _ in range(12):
+        worker = int(jobs.answers(partial(task_work.keep, leaked_mib), 1)[0])
+        if not psutil.pid_exists(worker):
+            break
+    eventually(lambda: not psutil.pid_exists(worker))
+    assert jobs.answers(task_work.nothing, 2) == [b"\0", b"\1"]
 
 
 def test_two_steps_when_run_then_each_frame_reaches_its_task(jobs: TaskJobs, tmp_path: Path) -> None:

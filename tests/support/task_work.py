@@ -15,6 +15,7 @@ from schemas.errors import CorruptDataError
 from sorters.spark.python_daemon import resident_bytes
 
 _KEPT = dict[str, int]()
+_HELD = list[bytes]()
 
 
 def nothing(number: int) -> bytes:
@@ -71,6 +72,12 @@ def leak(number: int) -> bytes:
     garbage: list[object] = [bytearray(os.urandom(1)) * (16 << 20)]
     garbage.append(garbage)
     return str(resident_bytes() >> 20).encode()
+
+
+def keep(mib: int, number: int) -> bytes:
+    """Keep so much for ever; answer with the worker's process id."""
+    _HELD.append(b"x" * (mib << 20))
+    return str(os.getpid()).encode()
 
 
 def halves(number: int, frames: Iterator[bytes]) -> Iterator[bytes]:

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from sorters.log.failures import SparkJobError
+from sorters.log.failures import SparkJobError, TaskHangsError
 from sorters.spark.job_group import JOBS_MAX, JobGroup, Member
 from sorters.spark.task_jobs import SparkBroadcast
+from sorters.spark.task_watch import TASK_S_MAX, TaskWatch
 
 DEATH_S = 0.2
 
@@ -30,6 +31,10 @@ class PlannedJobs:
         for job in self.jobs:
             if job.tag == tag and not job.end.done():
                 job.end.set_exception(RuntimeError("cancelled"))
+
+    def progress(self, tag: str) -> tuple[int, int]:
+        job = next(job for job in self.jobs if job.tag == tag)
+        return job.ended, job.running
 
     def answers(
         self, work: Callable[[int], bytes], tasks: int, *, broadcasts: Sequence[SparkBroadcast] = ()
@@ -53,6 +58,8 @@ class PlannedJobs:
 class PlannedJob:
     def __init__(self, cuts: tuple[bytes, ...], properties: dict[str, Any]) -> None:
         self.cuts, self.tag, self.description = cuts, properties["tags"], properties["description"]
+        self.ended, self.running = 0, 1
+        """Tasks, as Spark tells."""
         self.end: Future[None] = Future()
         self.began_at = time.monotonic()
 
@@ -65,7 +72,9 @@ class Machine:
 
     def __init__(self, tasks: int = 2) -> None:
         self.jobs, self.is_gone = PlannedJobs(), False
-        self.group = JobGroup(self.jobs, tasks, is_gone=lambda: self.is_gone, death_s=DEATH_S)
+        self.now_s = 0.0
+        self.watch = TaskWatch(self.jobs.progress, self.jobs.cancel, clock=lambda: self.now_s, look_s=3_600)
+        self.group = JobGroup(self.jobs, tasks, is_gone=lambda: self.is_gone, watch=self.watch, death_s=DEATH_S)
         self._pool = ThreadPoolExecutor(40)
         self.stops: dict[str, threading.Event] = {}
 
@@ -91,8 +100,16 @@ class Machine:
             assert time.monotonic() < deadline
             time.sleep(0.005)
 
+    def look_for(self, seconds: float) -> None:
+        """Let the watch look each ten seconds of its clock, for so long."""
+        until_s = self.now_s + seconds
+        while self.now_s < until_s:
+            self.now_s += 10
+            self.watch.look()
+
     def close(self) -> None:
         self.group.close()
+        self.watch.close()
         for job in self.jobs.jobs:
             if not job.end.done():
                 job.go()
@@ -181,3 +198,40 @@ def test_no_cut_is_run_again_in_a_session_that_is_gone(machine: Machine) -> None
     with pytest.raises(SparkJobError, match="nobody answers"):
         cut.result(10)
     assert len(machine.jobs.jobs) == 1
+
+
+def test_a_cut_that_hangs_is_given_up_by_name_and_its_neighbours_in_the_job_are_written(machine: Machine) -> None:
+    running = machine.fill()
+    good, hanging = machine.run("good"), machine.run("hanging")
+    machine.wait_waiting(2)
+    running[0].go()
+    group = machine.jobs.wait(JOBS_MAX + 1)
+    for job in running[1:]:
+        job.running = 0  # they wait for room
+    machine.look_for(TASK_S_MAX / 2)
+    group.ended = 1  # the neighbour's has ended
+    machine.look_for(TASK_S_MAX - 10)
+    assert not group.end.done()
+    machine.look_for(30)
+    assert group.end.done()
+    for number in (2, 3):
+        job = machine.jobs.wait(JOBS_MAX + number)
+        if job.cuts == (b"good",):
+            job.go()
+        else:
+            assert job.cuts == (b"hanging",)
+            machine.look_for(TASK_S_MAX + 30)
+    assert good.result(10) == b"done good"
+    with pytest.raises(TaskHangsError) as raised:
+        hanging.result(10)
+    assert raised.value.fields == {"cut": "hanging", "seconds_max": 120}
+    assert not running[1].end.done() and not running[2].end.done(), "what waits for room does not hang"
+
+
+def test_a_job_of_which_spark_tells_nothing_is_left_alone(machine: Machine) -> None:
+    cut = machine.run("cut")
+    job = machine.jobs.wait(1)
+    job.tag = "unknown"
+    machine.look_for(2 * TASK_S_MAX)
+    job.go()
+    assert cut.result(10) == b"done cut"

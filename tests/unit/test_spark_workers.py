@@ -6,14 +6,16 @@ import struct
 import subprocess
 import sys
 import zipfile
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark.serializers import SpecialLengths
 
 from schemas.errors import CorruptDataError
-from sorters.spark.python_daemon import GROWTH_BYTES_MAX, TASKS_A_COLLECTION, RareCollector
+from sorters.spark.python_daemon import GROWTH_BYTES_MAX, TASKS_A_COLLECTION, WORKER_BYTES_MAX, LastWord, RareCollector
 from sorters.spark.warm_clients import WarmClients
 from sorters.spark.work import Frames, split_answers
 
@@ -64,6 +66,30 @@ def test_collector_when_memory_has_fallen_counts_growth_from_there() -> None:
     memory.resident += GROWTH_BYTES_MAX
     collector.collect()
     assert memory.collections == 1
+
+
+@pytest.mark.parametrize(
+    ("resident", "after", "ends"),
+    [
+        (WORKER_BYTES_MAX, 0, False),
+        (WORKER_BYTES_MAX + 1, WORKER_BYTES_MAX, False),
+        (WORKER_BYTES_MAX + 1, WORKER_BYTES_MAX + 1, True),
+    ],
+    ids=["small", "garbage", "leak"],
+)
+def test_worker_that_has_leaked_tells_spark_not_to_use_it_again(resident: int, after: int, ends: bool) -> None:
+    said, memory = list[int](), [resident]
+
+    def collect() -> int:
+        memory.append(after)
+        return 0
+
+    word = LastWord(lambda value, stream: said.append(value), collect, lambda: memory[-1])
+    word(SpecialLengths.END_OF_DATA_SECTION, None)
+    with pytest.raises(SystemExit) if ends else nullcontext():
+        word(SpecialLengths.END_OF_STREAM, None)
+    last = SpecialLengths.END_OF_DATA_SECTION if ends else SpecialLengths.END_OF_STREAM
+    assert said == [SpecialLengths.END_OF_DATA_SECTION, last]
 
 
 def test_zip_importer_when_caches_are_dropped_keeps_its_directory_and_reads_new_files(tmp_path: Path) -> None:

@@ -67,7 +67,7 @@ ALLOWED: Final = (
     Allowed("what laws and benches ask a machine about its inside",
             "*.py",
             ("counting", "lock_count", "open_prewrites", "raw_rows", "region_errors", "stale_events",
-             "jobs_run", "modified_zxid", "pids", "requests_total", "stranger_events", "timestamp_ms", "unlocked")),
+             "modified_zxid", "pids", "requests_total", "stranger_events", "timestamp_ms", "unlocked")),
 )  # fmt: skip
 
 

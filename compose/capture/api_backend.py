@@ -54,6 +54,7 @@ from consumers.control.cluster.capture_registry import CaptureInfo, list_capture
 from consumers.control.cluster.election import Election
 from consumers.control.log.raw_log import frontier_window
 from consumers.control.owner.figures import Rule
+from consumers.control.owner.service_figures import RunningService, running_services
 from edges.kafka.access import KafkaAccess
 from edges.secrets import SecretReferenceError, resolve
 from edges.zookeeper.access import ZooKeeperAccess
@@ -355,12 +356,13 @@ class ApiBackend:
 
     def metrics(self) -> MetricsSnapshot:
         rule, feeds = self._rule(), None
+        services: Sequence[RunningService] = ()
         if rule is not None:
             try:
-                feeds = self.all_feeds()
+                feeds, services = self.all_feeds(), running_services(self.services(), self.captures())
             except BusError as error:
                 log.warning("changefeeds cannot be read for the metrics", extra={"error": str(error)})
-        return MetricsSnapshot(at_s=time.time(), pull=self._pull(), rule=rule, feeds=feeds)
+        return MetricsSnapshot(at_s=time.time(), pull=self._pull(), rule=rule, feeds=feeds, services=services)
 
     def check_health(self) -> None:
         self._session.check_lease()

@@ -226,6 +226,9 @@ def sorter_options(command: Command) -> Command:
         sorter_checkpoint_dir: str,
         sorter_conf: tuple[str, ...],
         sorter_run_cuts: str,
+        sorter_spark_ui_port: int,
+        sorter_event_log: str,
+        sorter_spark_on_demand: bool,
         sorter_retry_first: float,
         **others: Any,
     ) -> Any:
@@ -239,6 +242,9 @@ def sorter_options(command: Command) -> Command:
             checkpoint_dir=sorter_checkpoint_dir,
             conf=sorter_conf,
             run_cuts=sorter_run_cuts,
+            spark_ui_port=sorter_spark_ui_port,
+            event_log=sorter_event_log,
+            spark_on_demand=sorter_spark_on_demand,
             retry_first_s=sorter_retry_first,
         )
         return command(**others, sorters=settings)
@@ -257,6 +263,21 @@ def sorter_options(command: Command) -> Command:
             default="auto",
             show_default=True,
             help="Who runs the cuts of changefeeds that leave it open; auto goes by cost.",
+        ),
+        click.option(
+            "--sorter-spark-ui-port",
+            type=click.IntRange(-1, 65535),
+            default=0,
+            show_default=True,
+            help="Of the UI of the sorters' Spark, on 127.0.0.1; 0: any free one, -1: no UI.",
+        ),
+        click.option(
+            "--sorter-event-log", default="", metavar="URI", help="Folder of event logs of the sorters' Spark."
+        ),
+        click.option(
+            "--sorter-spark-on-demand",
+            is_flag=True,
+            help="Start the sorters' Spark with the first cut that needs it, not before.",
         ),
         click.option("--sorter-conf", multiple=True, metavar="KEY=VALUE", help="Setting of the sorters' Spark; again."),
         click.option(

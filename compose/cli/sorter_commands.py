@@ -114,8 +114,13 @@ def sorter(
 )
 @click.option("--conf", multiple=True, metavar="KEY=VALUE", help="Setting of Spark; again for more.")
 @click.option(
-    "--spark-ui-port", type=int, default=0, show_default=True, help="Of Spark's UI; 0: any free one, -1: no UI."
+    "--spark-ui-port",
+    type=click.IntRange(-1, 65535),
+    default=0,
+    show_default=True,
+    help="Of Spark's UI, on 127.0.0.1; 0: any free one, -1: no UI.",
 )
+@click.option("--event-log", default="", metavar="URI", help="Folder in which Spark keeps event logs.  [default: none]")
 @_run_cuts_option
 @click.option(
     "--memory-bytes-max",
@@ -139,6 +144,7 @@ def sorters(
     checkpoint_dir: str,
     conf: tuple[str, ...],
     spark_ui_port: int,
+    event_log: str,
     run_cuts: str,
     memory_bytes_max: int,
     spark_on_demand: bool,
@@ -167,6 +173,7 @@ def sorters(
         checkpoint_dir=checkpoint_dir,
         spark_conf=conf_pairs(conf),
         spark_ui_port=None if spark_ui_port < 0 else spark_ui_port,
+        event_log=event_log,
         run_cuts=run_cuts,
         memory_bytes_max=memory_bytes_max,
         keeps_spark_warm=not spark_on_demand,

@@ -46,13 +46,14 @@ class Top:
         """Return the picture for a terminal of this size."""
         seen = self._overview
         upstreams = self._upstreams(width, max(0, height - FIXED_LINES) // LINES_A_TABLE)
-        room = max(2, height - FIXED_LINES - len(upstreams))
+        spark = self._spark(width)
+        room = max(2, height - FIXED_LINES - len(upstreams) - len(spark))
         errors = self._errors(width)[: max(0, min(ERRORS_MAX, room // 4))]
         room -= len(errors)
         shown_captures = max(1, min(len(seen["captures"]), room // 3))
         captures = self._captures(width, shown_captures)
         feeds = self._feeds(width, max(1, room - shown_captures))
-        return Group(self._title(width), *upstreams, captures, feeds, *errors)
+        return Group(self._title(width), *upstreams, *spark, captures, feeds, *errors)
 
     def _title(self, width: int) -> Text:
         seen = self._overview
@@ -82,6 +83,12 @@ class Top:
                 lines += [_line(text, width) for text in (_image(feed), *map(_imaged_table, tables))]
         return lines
 
+    def _spark(self, width: int) -> list[Text]:
+        """Return where Spark shows itself, in one line; none: nowhere, or the capture is of a former version."""
+        shown = [service for service in self._overview.get("services", ()) if service["spark_ui"]]
+        texts = [f"{service['spark_ui']} ({(service['capture'] or service['id'])[:8]})" for service in shown]
+        return [_line(Text(f"Spark: {', '.join(texts)}"), width)] if texts else []
+
     def _captures(self, width: int, most: int) -> Table:
         seen = self._overview["captures"]
         table = _table(("capture", "address", "tables", "version"), ("left", "left", "right", "left"))
@@ -97,9 +104,10 @@ class Top:
 
     def _feeds(self, width: int, most: int) -> Table:
         seen = self._overview["changefeeds"]
-        headings = ["changefeed", "state", "lag", "rows/s", "sorter", "ended", "batch", "checkpoint ts"]
-        kept = len(headings) if width >= WIDE else 6
-        table = _table(headings[:kept], ("left", "left", "right", "right", "left", "right", "right", "right"))
+        headings = ["changefeed", "state", "lag", "rows/s", "by Spark", "sorter", "ended", "batch", "checkpoint ts"]
+        kept = len(headings) if width >= WIDE else 7
+        sides = ("left", "left", "right", "right", "right", "left", "right", "right", "right")
+        table = _table(headings[:kept], sides)
         # Trouble first: of many only some can be seen.
         for feed in sorted(seen, key=lambda item: (item["error"] is None, -item["checkpoint_lag_s"]))[:most]:
             cells = (
@@ -107,6 +115,7 @@ class Top:
                 Text(feed["state"], style=_STYLES.get(feed["state"], "")),
                 _seconds(feed["checkpoint_lag_s"]),
                 self._rate(("feed", feed["namespace"], feed["id"])),
+                _by_spark(feed),
                 _sorter(feed["sorter"]),
                 str(feed.get("sorter_deaths", 0)),
                 f"{feed['batch_rows']:,} in {feed['batch_s']:.1f} s",
@@ -176,6 +185,11 @@ def _imaged_table(table: Mapping[str, Any]) -> Text:
     paused = ", paused" if table.get("is_paused") else ""
     counts = f"{table['rows']:,} rows, {table['bytes'] / 1e6:,.1f} MB in {table['chunks']:,} chunks"
     return Text(f"    {table_text(table)}: {counts}{share}{eta}{paused}", style="cyan")
+
+
+def _by_spark(feed: Mapping[str, Any]) -> str:
+    rows = feed.get("sorter_rows_total", 0)
+    return f"{feed['spark_rows_total'] / rows:.0%}" if rows else "-"
 
 
 def _sorter(sorter: Mapping[str, Any] | None) -> str:

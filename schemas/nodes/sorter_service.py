@@ -29,6 +29,22 @@ NODE_BYTES_MAX: Final = 512 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SparkFigures:
+    """What a service has had Spark do since its process began."""
+
+    sessions: int = 0
+    """That were begun: more than one where a JVM has died."""
+    jobs: int = 0
+    """That have ended well: with small cuts of several changefeeds, or with a large one."""
+    jobs_failed: int = 0
+    """Failed, cancelled or given up; cuts in them were run again, or their changefeeds stopped."""
+    cuts: int = 0
+    """In the jobs that have ended well."""
+    queries: int = 0
+    """Streaming queries over backlogs, that were begun."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceInfo:
     """Who a sorter service is."""
 
@@ -50,6 +66,8 @@ class ServiceInfo:
     """Its changefeeds stop below barriers of table images, as frontier records say."""
     knows_prologues: bool = False
     """Its changefeeds run their prologue before the upstream's raw log, as their nodes say."""
+    spark: SparkFigures = SparkFigures()
+    """As it has said at most some seconds ago."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,6 +133,7 @@ class FeedEntry:
         return self.namespace, self.changefeed_id
 
 
+_SPARK_FIELDS: Final = tuple(field.name for field in fields(SparkFigures))
 _ENTRY_FIELDS: Final = tuple(field.name for field in fields(FeedEntry))
 
 
@@ -212,9 +231,16 @@ def decode_service(node: bytes) -> ServiceInfo:
             # Absent from nodes of earlier versions.
             knows_images=raw.get("knows_images") is True,
             knows_prologues=raw.get("knows_prologues") is True,
+            spark=_spark_figures(raw.get("spark", {})),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise CorruptDataError("sorter service does not decode", bytes=len(node), reason=repr(error)) from error
+
+
+def _spark_figures(raw: Any) -> SparkFigures:
+    if not isinstance(raw, dict):
+        raise TypeError("spark is no object")
+    return SparkFigures(**{name: _number(raw, name) for name in _SPARK_FIELDS if name in raw})
 
 
 def encode_assignment(assignment: Assignment) -> bytes:

@@ -269,6 +269,7 @@ class FeedRun:
             frontier_topic=self._frontier_topic,
             start=start,
             checkpoint=self._folder.location(QUERY),
+            name="/".join(self._name),
             on_epoch=epochs.run_logged,
             stopping=self._stopping,
             given_up=self._given_up,

@@ -67,7 +67,8 @@ class Preparation:
         self._noted: NotedTables | None = None
         """As of the last DDL, once a watermark has to speak of images."""
         self.tables_text = ""
-        """Some of the tables that the changefeed had at first, for Spark's UI."""
+        """Some of the tables that the changefeed has at the end of the cut, for Spark's UI: whose rows are in it nobody
+        knows before it is read."""
 
     def follow_growth(self, border_ts: Ts) -> None:
         """Take up the partitions that topics have got, for a new epoch whose first cut begins at ``border_ts``."""
@@ -109,8 +110,7 @@ class Preparation:
             # All that the store has taken in so far, also of later cuts: what is sent to tasks holds that too.
             touched = {table for change in store.changes for table in _physical_ids(change)}
             self._schemas.forget(cut.after_ts)
-            if self._ready_upto is None:
-                self.tables_text = _some_names(tables_at(store, cut.upto_ts, self.feed))
+            self.tables_text = _some_names(tables_at(store, cut.upto_ts, self.feed))
             self.feed = self._tables.begin(cut, self._ready_upto, store, self.feed)
             self._program = FeedProgram(store, self.feed)
             if self._sender is not None:

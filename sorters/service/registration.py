@@ -10,9 +10,11 @@ from kazoo.exceptions import NodeExistsError, NoNodeError
 
 from edges.zookeeper.session import Session
 from schemas.errors import Action, BusError
-from schemas.nodes.sorter_service import ServiceInfo, ServicePaths, encode_service
+from schemas.nodes.sorter_service import ServiceInfo, ServicePaths, SparkFigures, encode_service
 
 WAIT_S = 0.5
+FIGURES_S = 5.0
+"""Between two tellings of what Spark has done, while nothing else has changed: each costs ZooKeeper a write."""
 
 
 class ServiceIdTakenError(BusError):
@@ -47,6 +49,7 @@ class Registration:
             LeaseLostError, ZooKeeperError
         """
         self._session, self._path, self.info = session, paths.service(info.service), info
+        self._figures_at_s = 0.0
         deadline = time.monotonic() + 2 * session.timeout_s
         with session.requests("registering a sorter service") as client:
             client.ensure_path(paths.services)
@@ -63,8 +66,10 @@ class Registration:
                         ) from error
                 time.sleep(WAIT_S)
 
-    def tell(self, *, spark_ui: str | None = None, is_stopping: bool | None = None) -> None:
-        """Say what has changed, if anything has.
+    def tell(
+        self, *, spark_ui: str | None = None, spark: SparkFigures | None = None, is_stopping: bool | None = None
+    ) -> None:
+        """Say what has changed, if anything has; figures alone are said each five seconds.
 
         Raises:
             LeaseLostError, ZooKeeperError
@@ -73,9 +78,12 @@ class Registration:
             self.info,
             spark_ui=self.info.spark_ui if spark_ui is None else spark_ui,
             is_stopping=self.info.is_stopping if is_stopping is None else is_stopping,
+            spark=self.info.spark if spark is None else spark,
         )
-        if info == self.info:
+        now_s = time.monotonic()
+        if info == self.info or (replace(info, spark=self.info.spark) == self.info and now_s < self._figures_at_s):
             return
+        self._figures_at_s = now_s + FIGURES_S
         with self._session.requests("telling of a sorter service") as client:
             try:
                 client.set(self._path, encode_service(info))

@@ -41,7 +41,8 @@ from sorters.service.registration import Registration, service_info
 from sorters.service.shared_log import SharedLog, SharedSources
 from sorters.service.shared_spark import SharedSpark
 from sorters.service.vitals import Vitals
-from sorters.spark.session import DRIVER_MEMORY, create_session
+from sorters.spark.session import DRIVER_MEMORY, create_session, event_log_settings
+from sorters.spark.spark_counts import OF_PROCESS
 
 log = logging.getLogger(__name__)
 
@@ -80,6 +81,8 @@ class ServiceOptions:
     spark_conf: tuple[tuple[str, str], ...] = ()
     spark_ui_port: int | None = 0
     """0: any that is free; None: no UI."""
+    event_log: str = ""
+    """Hadoop URI or path of a folder for Spark's event logs; empty: none are kept."""
     run_cuts: str = "auto"
     """Who runs cuts of changefeeds that leave it open: ``auto``, ``driver`` or ``spark``."""
     memory_bytes_max: int = 0
@@ -161,7 +164,7 @@ class SorterService:
                         self._spark.warm()
                     if is_cluster(options.master):
                         self._spark.look()
-                    registration.tell(spark_ui=self._spark.web_url)
+                    registration.tell(spark_ui=self._spark.web_url, spark=OF_PROCESS.figures)
                     self._close_idle_logs()
                     self._woken.wait(TICK_S)
                     self._woken.clear()
@@ -241,7 +244,7 @@ class SorterService:
             f"tidebus-sorters-{options.cluster}-{options.service}",
             options.data_dir.resolve() / "sorters",
             driver_memory=options.driver_memory,
-            conf={**conf, **dict(options.spark_conf)},
+            conf={**conf, **event_log_settings(options.event_log), **dict(options.spark_conf)},
         )
 
 

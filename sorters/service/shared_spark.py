@@ -11,6 +11,7 @@ from schemas.errors import BusError
 from sorters.core.service.stranded import STRANDED_S, Stranded
 from sorters.spark.first_job import run_first_job
 from sorters.spark.session import Session, SparkOnDemand, forget_dead_session
+from sorters.spark.spark_counts import OF_PROCESS
 
 log = logging.getLogger(__name__)
 
@@ -29,8 +30,6 @@ class SharedSpark:
         self._warming: threading.Thread | None = None
         self._look_at_s = self._executors_at_s = 0.0
         self._stranded = Stranded()
-        self.starts = 0
-        """How often a session was begun."""
 
     def get(self) -> Any:
         """Return the session, and start it where there is none, or none that lives.
@@ -45,9 +44,11 @@ class SharedSpark:
                 self._spark = SparkOnDemand(self._start)
                 self._stranded = Stranded()
             spark = self._spark
-        if not spark.is_started:
-            self.starts += 1
-        return spark.get()
+        if spark.is_started:
+            return spark.get()
+        session = spark.get()
+        OF_PROCESS.add(sessions=1)
+        return session
 
     def is_warm(self) -> bool:
         """Tell whether there is a session, whether it lives or has just died."""

@@ -10,19 +10,21 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from sorters.log.failures import bus_error
+from sorters.spark.spark_counts import OF_PROCESS
 
 FRONTIER_RECORDS_MAX = 5_000
 """Frontier records in one epoch: at ten a second some eight minutes of catch-up, which the budget of a cut divides."""
 _LOOK_S = 0.2
 
 
-def catch_up(
+def catch_up(  # noqa: PLR0913 # what a query takes, named once
     spark: Any,
     *,
     kafka: Mapping[str, str],
     frontier_topic: str,
     start: int,
     checkpoint: str,
+    name: str,
     on_epoch: Callable[[int], None],
     stopping: threading.Event,
     given_up: threading.Event,
@@ -33,6 +35,7 @@ def catch_up(
         spark: the session.
         kafka: the options of Spark's own source that name the cluster and let us in.
         checkpoint: where the query keeps its files; a Hadoop URI or a path.
+        name: of the query, in Spark's UI.
         on_epoch: runs one, by its number in the query's offset log.
         stopping: no further epoch is run.
         given_up: the one under way is not waited for either.
@@ -60,11 +63,13 @@ def catch_up(
         .load()
     )
     query = (
-        frontier.writeStream.foreachBatch(on_batch)
+        frontier.writeStream.queryName(name)
+        .foreachBatch(on_batch)
         .option("checkpointLocation", checkpoint)
         .trigger(availableNow=True)
         .start()
     )
+    OF_PROCESS.add(queries=1)
     while query.isActive:
         if given_up.wait(_LOOK_S):
             query.stop()

@@ -5,8 +5,8 @@ job of two steps: read and make runs, merge runs and write (:mod:`sorters.spark.
 import pickle
 import secrets
 import threading
-from collections.abc import Mapping
-from contextlib import nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -29,6 +29,7 @@ from sorters.spark.program_sender import SentProgram
 from sorters.spark.run_folder import run_folder
 from sorters.spark.run_store import MEMORY_BYTES_MAX
 from sorters.spark.session_jobs import SessionJobs
+from sorters.spark.spark_counts import OF_PROCESS
 from sorters.spark.task_jobs import errors_of_workers
 from sorters.spark.tasks import ANSWER, LookTask, ReadTask, WriteTask, look_step, read_step, write_step
 
@@ -142,6 +143,7 @@ class SparkCut:
         with runs as folder, errors_of_workers() as nonce:
             work = partial(self._two_steps, folder, cut, program, sent, extras, encoded_at_ms, fence, nonce)
             frames = self._own_job(work, self._named(cut, tables))
+        OF_PROCESS.add(cuts=1)
         counts = sum_of_counts(frame.removeprefix(ANSWER) for frame in frames)
         check_flow(counts.flow, cut.after_ts, cut.upto_ts, may_repeat=cut.may_repeat, is_written=True)
         return counts
@@ -186,7 +188,7 @@ class SparkCut:
     def _own_job(self, work: Any, description: str) -> list[bytes]:
         """Run a job for this changefeed alone; given up, or hanging, it ends when its tasks can write nothing more."""
         self._check()
-        with self.shared.watch.over_large(self._tag) as watched:
+        with self._counted(), self.shared.watch.over_large(self._tag) as watched:
             try:
                 return run_own_job(
                     partial(self.shared.in_own_thread, work, pool=self._name, tag=self._tag, description=description),
@@ -198,6 +200,15 @@ class SparkCut:
                 if not watched.is_over or self._given_up.is_set():
                     raise
                 raise hangs(watched, description) from error
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException:
+            OF_PROCESS.add(jobs_failed=1)
+            raise
+        OF_PROCESS.add(jobs=1)
 
     def _check(self) -> None:
         if self._given_up.is_set():

@@ -25,6 +25,7 @@ from typing import Protocol
 from schemas.errors import BusError
 from sorters.log.failures import SparkJobError, TaskHangsError, bus_error
 from sorters.spark.cut_task import cut_step
+from sorters.spark.spark_counts import OF_PROCESS
 from sorters.spark.task_jobs import SparkBroadcast
 from sorters.spark.task_watch import TaskWatch, Watched
 
@@ -89,8 +90,6 @@ class JobGroup:
         self._running: list[Member] = []
         self._closed = False
         self._number = 0
-        self.jobs_run = self.jobs_failed = self.cuts_run = 0
-        """Jobs that have ended well, and not; cuts in the former."""
         self._threads = [
             threading.Thread(target=self._serve, name=f"spark-jobs-{number}", daemon=True) for number in range(JOBS_MAX)
         ]
@@ -182,9 +181,8 @@ class JobGroup:
             self._failed(members, bus_error(error))
             return
         with self._changed:
-            self.jobs_run += 1
-            self.cuts_run += len(members)
             self._running = [member for member in self._running if member not in members]
+        OF_PROCESS.add(jobs=1, cuts=len(members))
         for member, answer in zip(members, answers, strict=True):
             member.answer = answer
             member.done.set()
@@ -200,6 +198,7 @@ class JobGroup:
 
     def _failed(self, members: list[Member], error: BusError) -> None:
         """Refuse, or run again, each of a job's cuts, when its tasks have died."""
+        OF_PROCESS.add(jobs_failed=1)
         is_gone = self._is_gone()  # its workers go with it, at once
         again = [
             member for member in members if not (is_gone or member.is_alone or self._closed or member.given_up.is_set())
@@ -210,7 +209,6 @@ class JobGroup:
             extra={"code": error.code, "reason": str(error), "cuts": len(members), "again": len(again)},
         )
         with self._changed:
-            self.jobs_failed += 1
             self._running = [member for member in self._running if member not in members]
             for member in members:
                 member.not_before = due

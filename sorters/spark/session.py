@@ -35,6 +35,7 @@ EXECUTOR_PATH = "spark.executorEnv.PYTHONPATH"
 EXECUTOR_REDACTION = f"spark.executorEnv.{REDACT_VARIABLE}"
 DRIVER_MEMORY = "1500m"
 """Heap of the one JVM of ``local[n]``: sorts spill to disk, so more only makes fewer spills."""
+EVENT_LOG_PART = "32m"
 PATHS = frozenset(
     {"spark.archives", "spark.files", "spark.jars", "spark.submit.pyFiles"}
     | {f"spark.yarn.dist.{what}" for what in ("archives", "files", "jars")}
@@ -179,6 +180,26 @@ def _settings(master: str, app: str, data_dir: Path, driver_memory: str) -> dict
         # An executor's daemon starts in the folder that shipped files come to.
         settings[EXECUTOR_PATH] = ""
     return settings
+
+
+def event_log_settings(folder: str) -> dict[str, str]:
+    """Return the settings by which Spark writes down its jobs in ``folder``, a Hadoop URI or a path; empty: none.
+
+    A folder of this machine is made where it is missing: Spark would not start without it.
+    """
+    if not folder:
+        return {}
+    if ":" not in folder:
+        path = Path(folder).resolve()
+        path.mkdir(parents=True, exist_ok=True)
+        folder = path.as_uri()
+    return {
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.dir": folder,
+        # A service runs for weeks: a history server can make old parts smaller, and whoever cleans up remove them.
+        "spark.eventLog.rolling.enabled": "true",
+        "spark.eventLog.rolling.maxFileSize": EVENT_LOG_PART,
+    }
 
 
 def _with_code(path: str) -> str:

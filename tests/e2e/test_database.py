@@ -15,7 +15,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -160,6 +160,7 @@ def whole(folder: Path) -> Iterator[Whole]:
     with started_or_skip(LocalMariaDb(data=folder / "mariadb")) as mariadb, server:
         server.spawn(Generator(server, GeneratorOptions(schema="boot", tables=1, rows_max=1)).run()).result(60)
         options = BusOptions(data_dir=folder / "bus", pd=server.pd_address, upstream=UPSTREAM, secrets=secrets)
+        options = replace(options, capture_arguments=("--sorter-spark-on-demand",))
         with LocalBus(options) as bus:
             bus.start_capture("capture 2")
             yield Whole(bus, server, mariadb, Reader(mariadb), folder)

@@ -207,7 +207,7 @@ def running(folder: Path) -> Iterator[States]:
             pd=server.pd_address,
             upstream=UPSTREAM,
             secrets=secrets,
-            capture_arguments=("--image-rows-per-second", str(SCANNED_ROWS_PER_S)),
+            capture_arguments=("--image-rows-per-second", str(SCANNED_ROWS_PER_S), "--sorter-spark-on-demand"),
         )
         with LocalBus(bus_options) as bus:
             bus.start_capture("capture 2")

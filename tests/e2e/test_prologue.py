@@ -122,7 +122,13 @@ def old(tmp_path: Path) -> Iterator[Old]:
         late = Generator(server, GeneratorOptions(schema="late", tables=1, rows_max=500, rows_per_s=0, seed=3))
         server.spawn(late.run()).result(120)
         wait_until(lambda: busy.rows_committed > 1_500, 120, "rows behind the dump")
-        with LocalBus(BusOptions(data_dir=tmp_path, pd=server.pd_address, upstream=UPSTREAM)) as bus:
+        options = BusOptions(
+            data_dir=tmp_path,
+            pd=server.pd_address,
+            upstream=UPSTREAM,
+            capture_arguments=("--sorter-spark-on-demand",),
+        )
+        with LocalBus(options) as bus:
             yield Old(server, [still, busy, late], mariadb, before_ts, bus, writing)
             busy.stop()
             writing.result(60)

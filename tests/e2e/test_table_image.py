@@ -133,7 +133,7 @@ def imaged(tmp_path: Any) -> Iterator[Imaged]:
             pd=server.pd_address,
             upstream=UPSTREAM,
             secrets=secrets,
-            capture_arguments=("--image-rows-per-second", str(SCANNED_ROWS_PER_S)),
+            capture_arguments=("--image-rows-per-second", str(SCANNED_ROWS_PER_S), "--sorter-spark-on-demand"),
         )
         with LocalBus(options) as bus:
             topic = FrontierTopic(bus.addresses.kafka_access, raw_topics(UPSTREAM).frontier)

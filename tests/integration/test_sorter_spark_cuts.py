@@ -1,5 +1,6 @@
 """Changefeeds of one service whose cuts Spark runs, as real processes, when its JVM or Python workers are killed."""
 
+import re
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -107,7 +108,7 @@ def test_kill_in_mid_cut_leaves_each_row_once_in_order_and_the_service_alive(
 
 
 def test_changefeed_that_hangs_in_a_spark_task_is_named_and_its_neighbour_goes_on(
-    cluster: ServiceCluster, raw_log: RawLog, fresh_name: Callable[[str], str]
+    cluster: ServiceCluster, raw_log: RawLog, fresh_name: Callable[[str], str], tmp_path: Path
 ) -> None:
     """Both have a task at once, on two cores, often in one job."""
     for name, topic in (("neighbour", fresh_name("sink")), ("hanging", fresh_name(HANGS))):
@@ -115,7 +116,10 @@ def test_changefeed_that_hangs_in_a_spark_task_is_named_and_its_neighbour_goes_o
         cluster.create(name, raw_log.upstream, uri, start_ts=START_TS, config={"sorter": {"run-cuts": "spark"}})
     cluster.assign({"one": [cluster.assigned(name) for name in ("neighbour", "hanging")]})
     module = "spark.python.daemon.module=tests.support.troubled_daemon"
-    cluster.start("one", "--master", "local[2]", "--conf", module, trouble=IMPATIENT)
+    options = ["--master", "local[2]", "--event-log", str(tmp_path / "events")]
+    for setting in (module, "spark.eventLog.compress=false"):
+        options += ["--conf", setting]
+    cluster.start("one", *options, trouble=IMPATIENT)
     pid, upto = cluster.processes["one"].pid, Ts(START_TS)
 
     def is_named() -> bool:
@@ -139,3 +143,5 @@ def test_changefeed_that_hangs_in_a_spark_task_is_named_and_its_neighbour_goes_o
     neighbour_goes_on()
     assert cluster.processes["one"].pid == pid
     assert cluster.stop("one") == 0
+    events = "".join(file.read_text() for file in (tmp_path / "events").rglob("*") if file.is_file())
+    assert re.search(r'"spark.job.description":"[^"]*default/neighbour: cut \(\d+, \d+\] of \w+\.sbtest1', events)

@@ -225,7 +225,7 @@ def cluster(
             upstream=upstream,
             given=given or Addresses(),
             api_addr=addresses[names[0]],
-            capture_arguments=arguments,
+            capture_arguments=("--sorter-spark-on-demand", *arguments),
         )
         bus = stack.enter_context(LocalBus(options))
         began_at_s = time.monotonic()

@@ -145,7 +145,7 @@ def console_bus(stack: Addresses, folder: Path) -> Iterator[Bus]:
 
             return reached(fresh, "a capture")[0]
 
-        first = run(SorterSettings(data_dir=folder, run_cuts="driver", retry_first_s=1.0))
+        first = run(SorterSettings(data_dir=folder, run_cuts="driver", spark_on_demand=True, retry_first_s=1.0))
         second = run(SorterSettings(master="none"))
         captures = {str(capture.capture_id): capture.address for capture in (first, second)}
         bus = Bus(captures, stack, name, str(first.capture_id), server.pd_address)

@@ -150,6 +150,10 @@ class MemoryZooKeeper:
 
         return self._answered("children", path, ask)
 
+    def get_children(self, path: str) -> list[str]:
+        names: list[str] = self.get_children_async(path).get(1.0)
+        return names
+
     def create_async(self, path: str, value: bytes) -> _Answer:
         def ask() -> None:
             if path in self.nodes:

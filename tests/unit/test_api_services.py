@@ -93,7 +93,14 @@ def test_api_changefeeds_sorter_is_its_process_service_and_capture(api: Api) -> 
     assert (shown["service"], shown["capture"], shown["is_alone"]) == (OWN, "me", True)
     assert api.ask("GET", "/api/tidebus/changefeeds/new/sorter")[1] == {"host": "h", "pid": 11}
     assert api.ask("GET", "/api/tidebus/changefeeds/none-such/sorter")[1]["error_code"] == "CDC:ErrChangeFeedNotExists"
-    overview = api.ask("GET", "/api/tidebus/overview")[1]["changefeeds"]
+    shown = api.ask("GET", "/api/tidebus/overview")[1]
+    overview = shown["changefeeds"]
+    ui = "http://127.0.0.1:4040"
+    assert {service["id"]: (service["capture"], service["spark_ui"]) for service in shown["services"]} == {
+        "s1": ("me", ui),
+        OWN: ("me", ui),
+        "hand": ("", ui),
+    }
     assert {feed["id"]: feed["sorter"].get("capture") for feed in overview} == {"cf": "me", "poison": "me", "new": None}
 
 

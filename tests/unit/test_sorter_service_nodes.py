@@ -17,6 +17,7 @@ from schemas.nodes.sorter_service import (
     FeedEntry,
     ServiceInfo,
     ServicePaths,
+    SparkFigures,
     decode_assignment,
     decode_entries,
     decode_service,
@@ -43,11 +44,21 @@ STATUS = ChangefeedStatus(state="warning", checkpoint_ts=Ts(90), resolved_ts=Ts(
 
 def test_nodes_are_read_as_they_were_written() -> None:
     service = replace(SERVICE, dedicated="default/a", spark_ui="http://127.0.0.1:4040", is_stopping=True)
+    service = replace(service, spark=SparkFigures(sessions=1, jobs=2, jobs_failed=3, cuts=4, queries=5))
     assigned = Assigned(namespace="default", changefeed_id="a", created_zxid=9, epoch=2, revision=5)
     assignment = Assignment(owner_rev=3, feeds=(assigned,), dedicated=(("default", "b"),))
     assert decode_service(encode_service(service)) == service
     assert decode_assignment(encode_assignment(assignment)) == assignment
     assert decode_entries(encode_entries([ENTRY])) == [ENTRY]
+
+
+def test_service_of_a_former_version_says_nothing_of_its_spark() -> None:
+    node = json.loads(encode_service(SERVICE))
+    del node["spark"]
+    assert decode_service(json.dumps(node).encode()) == SERVICE
+    for spark in ({"jobs": -1}, {"jobs": "7"}, [1]):
+        with pytest.raises(CorruptDataError):
+            decode_service(json.dumps({**node, "spark": spark}).encode())
 
 
 def test_a_full_node_of_long_names_stays_under_128_kib() -> None:

@@ -91,6 +91,24 @@ def test_top_shows_lag_rates_sorters_tables_and_errors_at_80_by_24() -> None:
     assert "bad: sorter.dispatch_failed: no such column" in text
 
 
+def test_top_shows_where_spark_is_and_its_share_of_rows() -> None:
+    top = Top()
+    half = feed(1, id="half", sorter_rows_total=200, spark_rows_total=50)
+    services = [
+        {"id": "one", "capture": "00000001-0000-4000-8000-000000000000", "spark_ui": "http://127.0.0.1:4040"},
+        {"id": "by-hand", "capture": "", "spark_ui": "http://127.0.0.1:4041"},
+        {"id": "cold", "capture": "", "spark_ui": ""},
+    ]
+    top.take({**overview(1, [half, feed(2, id="none")]), "services": services}, 0.0)
+    for width in (80, 120):
+        lines = drawn(top, width, 24)
+        assert "Spark: http://127.0.0.1:4040 (00000001), http://127.0.0.1:4041 (by-hand)" in [
+            line.strip() for line in lines
+        ]
+        assert "25%" in next(line for line in lines if line.startswith("half")).split()
+        assert "%" not in next(line for line in lines if line.startswith("none"))
+
+
 def test_top_says_what_of_images_rests_and_why() -> None:
     top = Top()
     images = {"id": "a", "state": "paused", "rows": 1200, "tables_left": 7, "tables_paused": 2, "eta_s": None}

@@ -20,6 +20,7 @@ from prometheus_client.registry import Collector
 
 from consumers.control.changefeeds.stored_feed import StoredFeed
 from consumers.control.owner.figures import Rule, rule_metrics
+from consumers.control.owner.service_figures import RunningService, service_metrics
 from schemas.ids import TableId, UpstreamId
 
 STALLS_SHOWN: Final = 20
@@ -84,6 +85,8 @@ class MetricsSnapshot:
     """None: this capture is not the owner."""
     feeds: Sequence[StoredFeed] | None = None
     """None: they could not be read."""
+    services: Sequence[RunningService] = ()
+    """Sorter services that live, as the owner reads of them."""
 
 
 _LABELS: Final = ("upstream",)
@@ -158,6 +161,8 @@ class SnapshotCollector(Collector):
         """Yield all families; one that has nothing to say here is left out."""
         snapshot = self._snapshot
         yield from rule_metrics(snapshot.rule, snapshot.feeds, snapshot.at_s)
+        if snapshot.rule is not None:
+            yield from service_metrics(snapshot.services)
         if snapshot.pull is not None:
             yield from _pull_metrics(snapshot.pull)
         yield from ProcessCollector(registry=None).collect()

@@ -8,6 +8,7 @@ from consumers.control.api.backend import Backend
 from consumers.control.api.bodies import StoredFeed, error_body_of, shown_state
 from consumers.control.api.service_routes import feed_places, prologue_body, sorter_body
 from consumers.control.api.sink_pace import pause_s, sink_scheme
+from consumers.control.owner.service_figures import capture_of
 from schemas.ids import CaptureId, TableId, Ts, physical_ms
 from schemas.nodes.sorter_service import FeedName
 
@@ -21,7 +22,8 @@ def overview_body(bus: Backend, tables: Mapping[CaptureId, Collection[TableId]] 
     ``tables`` are each capture's; None: nobody says.
     """
     now_s, owner, captures = time.time(), bus.owner(), bus.captures()
-    places = feed_places(bus.services(), captures)
+    stored = bus.services()
+    places = feed_places(stored, captures)
     return {
         "cluster_id": bus.cluster,
         "at_s": round(now_s, 3),
@@ -39,12 +41,17 @@ def overview_body(bus: Backend, tables: Mapping[CaptureId, Collection[TableId]] 
             }
             for capture in captures
         ],
+        "services": [
+            {"id": service, "capture": capture_of(service, stored, captures), "spark_ui": info.spark_ui}
+            for service, info in sorted(stored.services.items())
+        ],
         "changefeeds": [_feed(bus, feed, now_s, places) for feed in bus.all_feeds()[:FEEDS_MAX]],
     }
 
 
 def _feed(bus: Backend, feed: StoredFeed, now_s: float, places: Mapping[FeedName, Mapping[str, Any]]) -> dict[str, Any]:
     info, status, sorted_status = feed.info, feed.status, feed.sorter_status
+    sorted_by = sorted_status or status
     name = (info.namespace, info.changefeed_id)
     return {
         "namespace": info.namespace,
@@ -58,6 +65,8 @@ def _feed(bus: Backend, feed: StoredFeed, now_s: float, places: Mapping[FeedName
         "sorter_lag_s": _lag_s(sorted_status.checkpoint_ts, now_s) if sorted_status else None,
         "resolved_lag_s": _lag_s(feed.resolved_ts, now_s),
         "rows_total": status.rows_total if status else 0,
+        "sorter_rows_total": sorted_by.rows_total if sorted_by else 0,
+        "spark_rows_total": sorted_by.spark_rows_total if sorted_by else 0,
         "batch_rows": status.batch_rows if status else 0,
         "batch_s": status.batch_s if status else 0.0,
         "error": error_body_of(feed),

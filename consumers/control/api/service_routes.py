@@ -14,7 +14,7 @@ from consumers.control.changefeeds.pins import service_at
 from consumers.control.changefeeds.service_nodes import StoredServices
 from consumers.control.changefeeds.stored_feed import StoredFeed
 from consumers.control.cluster.capture_registry import CaptureInfo
-from consumers.control.core.changefeeds.service_plan import dedicated_id
+from consumers.control.owner.service_figures import capture_of
 from schemas.nodes.sorter_service import FeedName
 
 router = APIRouter(prefix="/api/tidebus", dependencies=[User], tags=["tidebus"])
@@ -58,7 +58,7 @@ def feed_places(stored: StoredServices, captures: Sequence[CaptureInfo]) -> dict
     return {
         name: {
             "service": service,
-            "capture": _capture_of(service, stored, captures),
+            "capture": capture_of(service, stored, captures),
             "is_alone": name in _alone(stored),
             "pinned": name in stored.pins,
             **({"reason": reasons[name, service]} if (name, service) in reasons else {}),
@@ -104,7 +104,7 @@ def _service_body(service: str, stored: StoredServices, captures: Sequence[Captu
         feeds.append(shown)
     return {
         "id": service,
-        "capture": _capture_of(service, stored, captures),
+        "capture": capture_of(service, stored, captures),
         "host": info.host,
         "pid": info.pid,
         "version": info.version,
@@ -115,18 +115,6 @@ def _service_body(service: str, stored: StoredServices, captures: Sequence[Captu
         "is_stopping": info.is_stopping,
         "changefeeds": feeds,
     }
-
-
-def _capture_of(service: str, stored: StoredServices, captures: Sequence[CaptureInfo]) -> str:
-    info = stored.services.get(service)
-    namespace, _, changefeed_id = (info.dedicated if info is not None else "").partition("/")
-    for capture in captures:
-        if capture.service_id and service in (
-            capture.service_id,
-            dedicated_id(capture.service_id, (namespace, changefeed_id)),
-        ):
-            return capture.capture_id
-    return ""
 
 
 def _alone(stored: StoredServices) -> set[FeedName]:

@@ -273,11 +273,14 @@ class ServiceFleet(Fleet):
             "--driver-memory": settings.driver_memory,
             "--checkpoint-dir": settings.checkpoint_dir,
             "--run-cuts": settings.run_cuts,
+            "--spark-ui-port": _own_port(known, settings),
+            "--event-log": settings.event_log,
         }
         command = [*self._program, "sorters"]
         for access in (addresses.kafka, addresses.zookeeper, addresses.schema_registry):
             command += access.arguments()
         command += [part for flag, value in given.items() if value for part in (flag, value)]
+        command += ["--spark-on-demand"] if settings.spark_on_demand else []
         return command + [part for setting in settings.conf for part in ("--conf", setting)]
 
     # -- ZooKeeper -----------------------------------------------------------------------------------------------------
@@ -360,6 +363,12 @@ def _assignment(client: Any, path: str) -> Assignment:
         return decode_assignment(client.get(path)[0])
     except NoNodeError:
         return Assignment()
+
+
+def _own_port(known: _Service, settings: SorterSettings) -> str:
+    """Return the port of Spark's UI; a changefeed's own service takes any: the shared one has the named one."""
+    port = settings.spark_ui_port
+    return "" if port == 0 or (port > 0 and known.feed is not None) else str(port)
 
 
 def _how(status: int | None) -> str:

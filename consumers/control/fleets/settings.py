@@ -28,6 +28,12 @@ class SorterSettings:
     """Further settings of Spark, each ``key=value``."""
     run_cuts: str = "auto"
     """Who runs the cuts of changefeeds that leave it open: ``auto``, ``driver`` or ``spark``."""
+    spark_ui_port: int = 0
+    """Of the service's Spark; 0: any that is free; -1: it shows no UI."""
+    event_log: str = ""
+    """Hadoop URI or path of a folder for Spark's event logs; empty: none are kept."""
+    spark_on_demand: bool = False
+    """Whether Spark starts with the first cut that needs it; else with the first changefeed."""
     data_dir: Path | None = None
     """For logs, spills and checkpoints; None: a folder that goes with this process."""
     retry_first_s: float = PATIENCE.first_s

@@ -17,7 +17,7 @@ from compose.simulation.services.run import outcome_of
 from compose.simulation.services.world import ServicesWorld
 from consumers.control.core.changefeeds.service_plan import ServicePlan
 
-SEEDS = int(os.environ.get("SERVICE_SEEDS", "40"))
+SEEDS = int(os.environ.get("SERVICE_SEEDS", "2000"))
 SHARDS = 4
 TRIES_MAX = 60
 """Within so many seeds a broken rule must show."""
@@ -35,7 +35,20 @@ def test_service_schedules_are_worth_the_name() -> None:
     counts: Counter[str] = Counter()
     for seed in range(40):
         counts += outcome_of(seed).world.counts
-    wanted = ("kill", "expire", "lost", "freeze", "zombie", "elect", "refused", "outage", "leaving", "left", "use")
+    wanted = (
+        "kill",
+        "expire",
+        "lost",
+        "freeze",
+        "zombie",
+        "elect",
+        "refused",
+        "outage",
+        "leaving",
+        "left",
+        "use",
+        "answer lost",
+    )
     assert not [what for what in wanted if not counts[what]], counts
     assert counts["move"] > 60, counts
 
@@ -62,12 +75,22 @@ def ignore_refusal(world: ServicesWorld) -> None:
     world.ignores_refusal = True
 
 
+def take_lost_for_done(world: ServicesWorld) -> None:
+    world.takes_lost_for_done = True
+
+
+def trust_versions(world: ServicesWorld) -> None:
+    world.trusts_versions = True
+
+
 @pytest.mark.parametrize(
     ("plant", "promise"),
     [
         (give_twice, "is assigned to"),
         (ignore_entry, "was begun"),
         (ignore_refusal, "was begun"),
+        (take_lost_for_done, "was begun"),
+        (trust_versions, "are not written up to"),
     ],
 )
 def test_services_that_break_a_rule_are_found_out(plant: Callable[[ServicesWorld], None], promise: str) -> None:

@@ -42,7 +42,12 @@ class SimService:
         self.is_registered = self.is_leaving = False
         self._version: int | None = None
         """Of the assignment as it is known here."""
-        self._stored: dict[str, FeedEntry] = {}
+        self._book: dict[str, FeedEntry] = {}
+        """What is to stand in our node: also what was put there and refused, or of which nobody knows."""
+        self._node_version: int | None = None
+        """As it is known here; None: there is no such node."""
+        self._is_unsure = False
+        """An answer was lost, so that the node's version is asked for before the next transaction."""
 
     def step(self) -> None:
         """Do a tick's work; raises LeaseLostError."""
@@ -57,7 +62,8 @@ class SimService:
             if not world.ensemble.commit([put]):
                 return  # the session of who was here before has not ended
             self.is_registered = True
-            self._stored = dict(world.ensemble.value(self._node, {}))
+            self._book = dict(world.ensemble.value(self._node, {}))
+            self._node_version = world.ensemble.version(self._node)
         if world.random.random() < world.pace:
             self._read_assignment()
         for name in sorted(self.hosted):
@@ -127,10 +133,13 @@ class SimService:
             if entry.checkpoint_ts >= world.ts:
                 return
             cut = entry.checkpoint_ts, min(world.ts, entry.checkpoint_ts + world.random.randint(1, CUT_MAX))
-        hosted.entry = replace(entry, begun=f"{cut[0]}:{cut[1]}")
-        if self._commit({**self._stored, name: hosted.entry}) or world.ignores_refusal:
+        hosted.entry = self._book[name] = replace(entry, begun=f"{cut[0]}:{cut[1]}")
+        answer = self._commit()
+        if answer or (answer is None and world.takes_lost_for_done) or (answer is False and world.ignores_refusal):
             hosted.cut, hosted.at = cut, cut[0]
             hosted.number = world.law.begin(name, self.process, cut, hosted.life)
+        elif answer is None:
+            hosted.entry = None  # its run ends, and another one reads what stands there
         else:
             self._read_assignment()
             hosted.entry = entry
@@ -151,27 +160,40 @@ class SimService:
         world, entry, path = self.world, hosted.entry, f"status/{name}"
         operations: list[Operation] = [Drop(f"locks/{name}")]
         status: ChangefeedStatus | None = world.ensemble.value(path)
-        if status is not None and entry is not None and name in self._stored and entry.epoch >= status.set_epoch:
+        if status is not None and entry is not None and name in self._book and entry.epoch >= status.set_epoch:
             if entry.checkpoint_ts >= status.checkpoint_ts:
                 said = replace(status, checkpoint_ts=entry.checkpoint_ts)
                 operations.append(Put(path, said, world.ensemble.version(path)))
             operations.append(Put(f"begun/{name}", entry.begun, world.ensemble.version(f"begun/{name}")))
         world.ensemble.commit(operations)
         if entry is not None:  # what an earlier process of this service has left is for who takes the changefeed over
-            self._commit({other: stored for other, stored in self._stored.items() if other != name})
+            self._book.pop(name, None)
+            self._commit()
 
-    def _commit(self, entries: dict[str, FeedEntry]) -> bool:
-        """Write the service's node if it is still registered, under the assignment as it is known here."""
-        ensemble = self.world.ensemble
+    def _commit(self) -> bool | None:
+        """Write the service's node if it is still registered, under the assignment as it is known here; tell whether
+        that is done. None: nobody knows.
+        """
+        world, ensemble = self.world, self.world.ensemble
+        if self._is_unsure and not world.trusts_versions:
+            self._node_version, self._is_unsure = ensemble.version(self._node), False
         assignment = [] if self._version is None else [Check(f"assignments/{self.service}", self._version)]
         registration = ensemble.nodes.get(f"services/{self.service}")
         if registration is None or registration.session != self.process:
             raise LeaseLostError("the registration is gone", service=self.service)
-        put = Put(self._node, entries, ensemble.version(self._node))
-        if not ensemble.commit([Check(f"services/{self.service}", -1), *assignment, put]):
-            return False
-        self._stored = entries
-        return True
+        put = Put(self._node, dict(self._book), self._node_version)
+        is_lost = world.loses_answer()
+        # Lost on its way there, or on its way back.
+        is_done = not (is_lost and world.random.random() < 0.5) and ensemble.commit(
+            [Check(f"services/{self.service}", -1), *assignment, put]
+        )
+        if is_lost:
+            world.note("answer lost", is_done)
+            self._is_unsure = True
+            return None
+        if is_done:
+            self._node_version = 0 if self._node_version is None else self._node_version + 1
+        return is_done
 
 
 def cut_of(begun: str) -> Cut:

@@ -62,9 +62,13 @@ class ServicesWorld:
         self.has_faults = True
         self.ignores_entry = self.ignores_refusal = False
         """Planted: a new holder passes over what the last one has said; a service begins what ZooKeeper refuses."""
+        self.takes_lost_for_done = self.trusts_versions = False
+        """Planted, where an answer is lost: a service begins all the same; or does not ask for versions anew."""
         self.spoil: Callable[[ServicePlan], ServicePlan] = lambda plan: plan
         """Planted: what an owner writes instead."""
         self.trouble, self.pace = random.choice((0.03, 0.1, 0.2)), random.choice((0.3, 0.6, 1.0))
+        self.answers_lost = random.choice((0.0, 0.01, 0.05))
+        """Of transactions: done or not, and nobody knows."""
         self.processes: dict[str, SimService] = {}
         self.captures: dict[str, str] = {}
         """The shared service that each capture runs, by capture; leaving ones are in ``leaving``."""
@@ -80,6 +84,10 @@ class ServicesWorld:
             self.ensemble.commit([Put(f"status/{name}", status, None)])
         for _ in range(random.randint(1, 3)):
             self.start_capture()
+
+    def loses_answer(self) -> bool:
+        """Tell whether the answer of a transaction gets lost."""
+        return self.has_faults and self.random.random() < self.answers_lost
 
     def note(self, kind: str, *what: object) -> None:
         """Keep what happened."""

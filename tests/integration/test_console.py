@@ -13,7 +13,18 @@ from playwright.sync_api import Browser, expect
 
 from compose.stack.local import Addresses
 from tests.support.browser import started_browser
-from tests.support.console import AXE, NIGHTLY, RULES, WIDTHS, Bus, Shown, console_bus, opened_pages, reached
+from tests.support.console import (
+    AXE,
+    CAUGHT_UP_S,
+    NIGHTLY,
+    RULES,
+    WIDTHS,
+    Bus,
+    Shown,
+    console_bus,
+    opened_pages,
+    reached,
+)
 from tests.support.firefox import started_firefox
 from tests.support.raw_log import read_topic
 
@@ -48,7 +59,13 @@ def opened(bus: Bus, browser: Browser) -> Iterator[Callable[..., Shown]]:
         yield open_page
 
 
-@pytest.mark.parametrize(("scheme", "width"), [("light", 1440), pytest.param("dark", 390, marks=NIGHTLY)])
+@pytest.mark.parametrize(
+    ("scheme", "width"),
+    [
+        ("light", 1440),
+        *(pytest.param(*each, marks=NIGHTLY) for each in (("dark", 390), ("light", 390), ("dark", 1440))),
+    ],
+)
 def test_each_page_is_shown_and_axe_finds_nothing(
     opened: Callable[..., Shown], bus: Bus, scheme: str, width: int
 ) -> None:
@@ -64,6 +81,12 @@ def test_each_page_is_shown_and_axe_finds_nothing(
             shown.page.get_by_label("Sink URI").fill(f"kafka://{bus.kafka}/{bus.name}-none?protocol=canal-json")
             shown.page.get_by_role("button", name="First messages").click()
             expect(shown.page.locator("#first code.message").first).to_be_visible()
+            shown.page.get_by_label("Sink URI").fill("iceberg://?warehouse=file:///w&mode=upsert")
+            shown.page.get_by_label("Leave out tables without a key").check()
+            expect(shown.page.locator("#checked")).to_contain_text("so that they are left out")
+            expect(shown.page.get_by_text("bank.acct_a", exact=True).first).to_be_visible()
+            shown.page.get_by_role("button", name="First messages").click()
+            expect(shown.page.get_by_role("heading", name="First rows")).to_be_visible()
         if target == "events":
             expect(shown.page.locator("#no-lines, main table").first).to_be_visible()
         if target == "captures":
@@ -103,6 +126,9 @@ def test_page_of_a_changefeed_shows_its_newest_proofs(opened: Callable[..., Show
     link = of_proofs.get_by_role("link").get_attribute("href")
     assert link is not None
     assert bus.ask("GET", link)[1]["proofs"][0]["changefeed"] == "all"
+    reached(lambda: bus.lag_s("all") < CAUGHT_UP_S, "all has caught up")
+    of_proofs.get_by_role("button", name="Look again").click()
+    expect(of_proofs.get_by_role("cell", name="bank.acct_a", exact=True)).to_be_visible()
     shown.check("proofs", of_proofs)
 
 

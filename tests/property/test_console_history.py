@@ -59,6 +59,9 @@ def test_batches_of_a_changefeed_are_bounded_and_their_rows_are_those_that_came(
     shown = history.batches(name)
     came = [rows for rows in steps if rows][-BATCHES_MAX:]
     assert [batch["rows_since"] for batch in shown] == came[::-1]
+    again = SeenFeed(state="normal", checkpoint_ts=Ts(len(steps) + 1))  # another run, which counts from 0
+    history.take(SeenBus(feeds={name: again}), 99.0)
+    assert history.batches(name) == shown
     history.take(SeenBus(), 100.0)
     assert history.batches(name) == []
 

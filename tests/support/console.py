@@ -39,7 +39,12 @@ REACH_S = 240.0
 CAUGHT_UP_S = 5.0
 PICTURES = Path(__file__).parents[2] / "docs" / "console" if os.environ.get("TIDEBUS_SCREENSHOTS") else None
 WIDTHS = (1440, 800, 390)
-SHOWN_IN_DOCS = {"overview", "changefeed", "draft", "captures", "upstream", "log", "proofs", "overview-dark"}
+SHOWN_IN_DOCS = {
+    *("overview", "changefeed", "draft", "captures", "upstream", "log", "proofs", "images", "history"),
+    *("overview-dark", "create", "dialog light images-resync", "dialog dark verb-update"),
+}
+PICTURE_HEIGHT_MAX = 2600
+"""Of a page, in pixels: a phone's page of a changefeed is far longer."""
 AXE = (files("axe_playwright_python") / "axe.min.js").read_text()
 """axe-core (Deque Systems, MPL-2.0), as its package brings it; it is run in the page and not shipped."""
 RULES = "axe.run({runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'best-practice']})"
@@ -188,9 +193,18 @@ class Shown:
             before = self.page.viewport_size
             for width in WIDTHS if card is None else WIDTHS[:1]:
                 self.page.set_viewport_size({"width": width, "height": 1100})
-                (self.page if card is None else card).screenshot(path=PICTURES / f"{name}-{width}.png")
+                self._take(PICTURES / f"{name.replace(' ', '-')}-{width}.png", width, card)
             if before is not None:
                 self.page.set_viewport_size(before)
+
+    def _take(self, path: Path, width: int, card: Locator | None) -> None:
+        if card is not None:
+            card.screenshot(path=path)
+        elif self.page.get_by_role("dialog").count():  # what is behind it does not scroll
+            self.page.screenshot(path=path)
+        else:
+            height = min(PICTURE_HEIGHT_MAX, int(self.page.evaluate("document.documentElement.scrollHeight")))
+            self.page.screenshot(path=path, full_page=True, clip={"x": 0, "y": 0, "width": width, "height": height})
 
     def press(self, button: Locator, confirm: str) -> None:
         """Press a button once it may be, and confirm what its dialog says."""

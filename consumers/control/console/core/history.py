@@ -123,12 +123,15 @@ class History:
         if name not in self._batches and len(self._batches) >= FEEDS_MAX:
             return
         begins = now.rows_total < before.rows_total  # another run counts from 0
+        rows_since = now.rows_total - (0 if begins else before.rows_total)
+        if not rows_since:
+            return
         batch = Batch(
             at_s=at_s,
             checkpoint_ts=now.checkpoint_ts,
             rows=now.batch_rows,
             seconds=now.batch_s,
-            rows_since=now.rows_total - (0 if begins else before.rows_total),
+            rows_since=rows_since,
             spark_rows_since=max(0, now.spark_rows_total - (0 if begins else before.spark_rows_total)),
             at=now.at,
             reason=now.reason,

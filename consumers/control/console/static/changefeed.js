@@ -12,7 +12,7 @@ import { askImages, imageCard } from "./images.js";
 const BASE = "/api/tidebus/console";
 const topics = new Map();  // by changefeed: asked for once, for each asks Kafka for all schemas
 const proofs = new Map();  // as topics: each reads the end of a topic
-let [everySetting, names, asksNames] = [false, new Map(), false];
+let [everySetting, names] = [false, null];  // names: of tables by id; a promise until they are there
 
 export const changefeed = {
   title: ([namespace, id]) => `Changefeed ${feedName({ namespace, id })}`,
@@ -23,15 +23,11 @@ export const changefeed = {
     for (const [asked, tail] of [[topics, "/topics"], [proofs, "/proofs"]]) {
       if (asked.has(key)) continue;
       asked.set(key, { waits: true });
-      ask("GET", feedPath(feed, tail, BASE)).then((said) => asked.set(key, said), (error) => asked.set(key, { refusal: error.message }));
-    }
-    if (!names.size && !asksNames && proofs.get(key)?.busiest?.length) {
-      asksNames = true;
-      ask("GET", `${BASE}/tables`).then((said) => { names = new Map(said.items.map((item) => [String(item.id), item.name])); }, () => {});
+      ask("GET", feedPath(feed, tail, BASE)).then((said) => { asked.set(key, said); if (said.busiest?.length) askNames(); }, (error) => asked.set(key, { refusal: error.message }));
     }
     return { feed, key, page: await ask("GET", feedPath(feed, "", BASE)) };
   },
-  leave: () => { topics.clear(); proofs.clear(); [names, asksNames] = [new Map(), false]; },
+  leave: () => { topics.clear(); proofs.clear(); names = null; },
   view: (params, data, live) => {
     if (!data) return el("p", null, "Asking the bus …");
     const { feed, key, page } = data;
@@ -49,6 +45,10 @@ export const changefeed = {
     "topics-again": (named, { data, look }) => { topics.delete(data.key); look(); },
   },
 };
+
+function askNames() {
+  names ??= ask("GET", `${BASE}/tables`).then((said) => { names = new Map(said.items.map((item) => [String(item.id), item.name])); }, () => { names = null; });
+}
 
 function error({ changefeed: feed, advice }) {
   if (!feed.error) return null;
@@ -94,7 +94,7 @@ function work({ work: done, shares }, now) {
     ["Last batch", `${count(done.batch_rows)} rows in ${Number(done.batch_s).toFixed(2)} s`, "small"],
     ["Sorter", sorter(who), "small"], ["Ended without a word", count(done.sorter_deaths ?? 0), "small"],
     ["Rows with a wrong checksum", count(done.corrupt_rows_total ?? 0), "small"],
-  ]), who?.reason && el("p", null, "The last batch ran there because: ", who.reason),
+  ]), who?.reason && el("p", null, "The last batch ran there because: ", who.reason.replaceAll("_", " ")),
   shares.length > 0 && [el("h3", null, "Who applies"), table("Partitions of its topic by capture", [["Capture"], ["Partitions"]],
     shares.map((share) => [shortId(share.capture), share.partitions.join(", ") || "none"]))]);
 }
@@ -102,7 +102,7 @@ function work({ work: done, shares }, now) {
 // As the capture that serves this page has seen it since it began.
 function history({ history: { events, batches } }) {
   const cuts = batches.length > 0 && table("Newest batches, one a look", [["Seen at"], ["Up to"], ["Rows", "number"], ["Took", "number"], ["Rows since the look before", "number"], ["By Spark", "number"], ["Where and why"]],
-    batches.map((item) => [moment(item.at_s), timeOf(item.checkpoint_ts), count(item.rows), `${item.seconds.toFixed(2)} s`, count(item.rows_since), count(item.spark_rows_since), [item.at, item.reason].filter(Boolean).join(", ")]));
+    batches.map((item) => [moment(item.at_s), timeOf(item.checkpoint_ts), count(item.rows), `${item.seconds.toFixed(2)} s`, count(item.rows_since), count(item.spark_rows_since), [item.at, item.reason.replaceAll("_", " ")].filter(Boolean).join(", ")]));
   return el("section", { class: "card", "aria-label": "History", id: "history" }, el("h2", null, "History"),
     el("p", null, "Since the capture that serves this page began, which looks every three seconds."),
     events.length ? eventTable(events) : el("p", null, "Its state has not changed."), cuts || el("p", null, "No batch with rows has been seen."));
@@ -130,7 +130,7 @@ function proofCard(feed, said) {
   table("Newest windows", [["Up to"], ["Rows read", "number"], ["Left out", "number"], ["Written", "number"], ["Proven"]], said.newest.map((item) => [
     timeOf(item.upto_ts), count(item.landed), count(item.left_out), count(item.written), item.faults.length ? `no: ${item.faults.join(", ")}` : "yes"])), all, again,
   said.busiest.length > 0 && [el("h3", null, "Busiest tables of these windows"), table("Busiest tables", [["Table"], ["Id", "number"], ["Rows written", "number"]],
-    said.busiest.map((item) => [names.get(String(item.table_id)) ?? "not known any more", item.table_id, count(item.rows)]))]);
+    said.busiest.map((item) => [names instanceof Map ? names.get(String(item.table_id)) ?? "not known any more" : "…", item.table_id, count(item.rows)]))]);
 }
 
 function topicCard(feed, { changefeed: { sink_uri: uri } }, said) {

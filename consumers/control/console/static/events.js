@@ -31,7 +31,7 @@ export const events = {
 };
 
 export function eventTable(events) {
-  return table("Events", [["At"], ["What"]], events.map((item) => [moment(item.at_s), item.text]));
+  return table("Events", [["At", "whole"], ["What"]], events.map((item) => [moment(item.at_s), item.text]));
 }
 
 function choice(feeds) {
@@ -43,7 +43,7 @@ function choice(feeds) {
 function logCard(data) {
   return card("Log", el("p", null, "The newest warnings and errors of the capture that serves this page, newest first, at most 500. Sorters and processors have logs of their own."),
     data && el("p", { class: "soft" }, `From capture ${shortId(data.capture)}.`),
-    data && (data.items.length ? table("Log", [["At"], ["Level"], ["Where"], ["What"]], data.items.map((line) => [
+    data && (data.items.length ? table("Log", [["At", "whole"], ["Level", "whole"], ["Where", "whole"], ["What"]], data.items.map((line) => [
       new Date(line.time).toLocaleString("sv"), line.level, line.logger, [el("strong", null, line.message), " ", fields(line), line.stack && stack(line)]])) : el("p", { id: "no-lines" }, "No warning and no error.")));
 }
 

@@ -33,7 +33,7 @@ export function askImages(verb, feed, page, after) {
   const needed = verb === "backfill" || verb === "resync";
   const title = TITLES[verb].replace(" …", "");
   put({
-    title: `${title} of ${feedName(feed)}`, confirm: title, effect, after,
+    title: `${title}${needed ? " tables" : ""} of ${feedName(feed)}`, confirm: title, effect, after,
     fields: [
       fieldOf("tables", "Tables", needed ? "One a line: shop.orders." : "One a line: shop.orders. Empty: all that the changefeed has.",
         el("textarea", { id: "tables", spellcheck: "false", rows: 3, "aria-describedby": "tables-hint" })),

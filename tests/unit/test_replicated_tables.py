@@ -1,6 +1,7 @@
 """Which tables' rows and DDL go on: without a key, renamed out of the filter and into it, named in another case."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,13 +10,17 @@ from schemas.config.changefeed import load_changefeed
 from schemas.ddl.job import DdlType
 from schemas.ddl.schema_store import SchemaStore
 from schemas.errors import ConfigError
-from schemas.ids import TableId, Ts
+from schemas.ids import TableId, Ts, UpstreamId
+from schemas.nodes.changefeed import ChangefeedInfo
+from schemas.sink.position import RowOp
+from schemas.sink.sql_rows import decode_form, decode_rows
+from schemas.sink.topic import sink_topic, sorter_config
 from schemas.tidb.keys import row_key
 from schemas.tidb.row_v2 import encode_row_v2
 from sorters.core.feed.companions import ddl_records
 from sorters.core.feed.ddl_filter import RenameIntoFilterError
 from sorters.core.feed.feed import CompiledFeed, compile_feed
-from sorters.core.records.order import OutputRecords
+from sorters.core.records.order import OutputRecords, sort_records
 from tests.support.ddl_jobs import column, job, snapshot, table_info
 from tests.support.mounting import row_changes
 from tests.support.recording import CommittedChange
@@ -61,6 +66,25 @@ def test_table_without_key_goes_on_only_with_force_replicate_all_in_one_partitio
             assert (said["pkNames"], said["old"], said["data"]) == (
                 [], [{"a": "1", "b": "2"}], [{"a": "1", "b": "3"}],
             )  # fmt: skip
+
+
+def test_update_without_key_goes_to_a_database_as_a_delete_by_all_columns_and_an_insert() -> None:
+    uri = "mysql://root@unused/"
+    info = ChangefeedInfo(changefeed_id="f", upstream=UpstreamId("u"), sink_uri=uri, start_ts=Ts(0))
+    config = sorter_config(load_changefeed(uri, {"force-replicate": True}), info, "unused:1")
+    compiled = compile_feed(config, "default", {sink_topic(info): 16})
+    assert rows(replace(compiled, force_replicate=False), keyless(), update()).num_rows == 0
+    sent = sort_records(rows(compiled, keyless(), update(), update(FIRST_TS + 1))).to_pylist()
+    name = row_key(TABLE, 7).hex().encode()
+    deleted, inserted = b"(`a`<=>1 AND `b`<=>2)/*%s*/" % name, b"/*%s*/" % name
+    said = [decode_rows(record["value"]).row(0, decode_form(record["key"])) for record in sent]
+    assert [(row.op, row.key, row.row) for row in said] == 2 * [
+        (RowOp.DELETE, deleted, b""),
+        (RowOp.INSERT, inserted, b"(1,3)"),
+    ]
+    assert {decode_form(record["key"]).is_keyless for record in sent} == {True}
+    assert len({record["partition"] for record in sent}) == 1
+    assert len({record["position"] for record in sent}) == 4
 
 
 def test_avro_refuses_force_replicate() -> None:

@@ -2,27 +2,33 @@
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 from confluent_kafka import Producer
 
+from compose.operator import verify as operator_verify
+from compose.operator.verify import VerifyOptions
 from compose.operator.verify_topics import check_protocol, topic_check
 from compose.stack.local import Addresses
 from compose.stack.mariadb import LocalMariaDb
 from consumers.verify.core.outcome import TableOutcome, Verdict
 from consumers.verify.core.proof_at import ProofAnswer
 from consumers.verify.table_check import TablePair
+from edges.zookeeper.access import ZooKeeperAccess
 from schemas.config.changefeed import load_changefeed
 from schemas.errors import ConfigError
-from schemas.ids import Ts
+from schemas.ids import Ts, UpstreamId
+from schemas.nodes.changefeed import ChangefeedInfo, ChangefeedStatus
 from schemas.sink.image_note import IMAGES_HEADER, ImageNote
 from schemas.sink.position import POSITION_HEADER, Position, PositionClass, RowOp
 from schemas.state_proof.row_text import TableProof, row_hash
 from tests.support.apply import run_sql
+from tests.support.fake_tidb import FakeTidb
 from tests.support.mariadb import mariadb
 from tests.support.raw_log import create_topic
-from tests.support.verify import MariaDbSource
+from tests.support.verify import MariaDbSource, played_tidb
 
 __all__ = ["mariadb"]
 
@@ -168,6 +174,45 @@ def test_verify_of_topics_without_a_watermark_or_without_a_key_compares_nothing(
     keyless = TablePair(source=("u", "h"), destination=("d", "h"), partition_of=lambda _: 0)
     outcome = checked(stack, source, write(messages()), pair=keyless)
     assert (outcome.verdict, outcome.reason.startswith("rows of a table without a key")) == (Verdict.NOT_COMPARED, True)
+
+
+def test_verify_command_of_a_changefeed_to_kafka_reads_its_topics_in_its_zone(
+    stack: Addresses,
+    source: MariaDbSource,
+    write: Callable[[Sequence[Message]], str],
+    mariadb: LocalMariaDb,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    uri = f"kafka://{stack.kafka}/{write(messages())}?protocol=canal-json&enable-tidb-extension=true"
+    info = ChangefeedInfo(
+        changefeed_id="f", upstream=UpstreamId("u"), sink_uri=uri, config={"initial": "snapshot"}, start_ts=Ts(1),
+        time_zone="Asia/Tokyo",
+    )  # fmt: skip
+
+    class Store:
+        def get(self, *_: str) -> ChangefeedInfo:
+            return info
+
+        def status(self, *_: str) -> ChangefeedStatus:
+            return ChangefeedStatus(state="normal", checkpoint_ts=Ts(LAST - 5), resolved_ts=LAST)
+
+        def upstream_status(self, _: UpstreamId) -> dict[str, Any]:
+            return {}
+
+    @contextmanager
+    def open_store(_: object, __: str) -> Iterator[Store]:
+        yield Store()
+
+    monkeypatch.setattr(operator_verify, "open_store", open_store)
+    outcomes: list[TableOutcome] = []
+    with FakeTidb(played_tidb(mariadb)) as tidb:
+        options = VerifyOptions(
+            changefeed_id="f", zookeeper=ZooKeeperAccess(servers="127.0.0.1:1"), upstream_dsn=tidb.uri, wait_s=5.0
+        )
+        assert operator_verify.verify(options, outcomes.append, lambda text: pytest.fail(text)) == 1
+    assert [(item.source, item.verdict, item.ts) for item in outcomes] == [("d.a", Verdict.SAME, LAST)], outcomes
+    assert "SET SESSION time_zone = 'Asia/Tokyo'" in tidb.said
+    assert f"SET SESSION tidb_snapshot = '{LAST}'" in tidb.said
 
 
 @pytest.mark.parametrize(

@@ -122,7 +122,7 @@ class FeedEntry:
     batch_s: float = 0.0
     last_synced_ts: Ts = Ts(0)
     cpu_s: float = 0.0
-    """CPU time that the driver has spent on the changefeed."""
+    """CPU time that the changefeed's thread and Spark's tasks have spent on it, wherever those run."""
     reason: str = ""
     """Why its last cut ran where it ran (:mod:`sorters.core.cut`)."""
     windows_proven: int = 0

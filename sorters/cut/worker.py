@@ -70,6 +70,8 @@ class CutCounts:
     """What was read against what was written."""
     states: StateDeltas = StateDeltas()
     """What its rows change in the state proofs of their tables."""
+    cpu_s: float = 0.0
+    """CPU time that Spark's tasks took; what the driver takes is counted by its threads."""
 
 
 def batch_bytes(program: FeedProgram) -> int:

@@ -46,6 +46,8 @@ class CutProgress:
     states_proven: int = 0
     """Physical tables whose state proof is carried."""
     states_unproven: int = 0
+    tasks_cpu_s: float = 0.0
+    """CPU time of Spark's tasks in it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,6 +220,7 @@ class Epochs:
                 window=window,
                 states_proven=sum(proven),
                 states_unproven=len(proven) - sum(proven),
+                tasks_cpu_s=counts.cpu_s,
             )
         )
 

@@ -98,6 +98,8 @@ class HostedFeed:
         self._run: FeedRun | LakeRun | None = None
         self._share: HostedShare | None = None
         self._entry: FeedEntry | None = None
+        self._tasks_cpu_s = 0.0
+        """Of Spark's tasks, since this thread began."""
         self._thread = threading.Thread(target=self._serve, name=f"feed {namespace}/{changefeed_id}", daemon=True)
 
     def start(self) -> None:
@@ -322,6 +324,7 @@ class HostedFeed:
     def _on_progress(self, progress: CutProgress, info: ChangefeedInfo) -> None:
         entry, rows = self._entry, progress.rows
         assert entry is not None
+        self._tasks_cpu_s += progress.tasks_cpu_s
         self._entry = replace(
             entry,
             checkpoint_ts=max(entry.checkpoint_ts, progress.checkpoint_ts),
@@ -334,7 +337,7 @@ class HostedFeed:
             batch_rows=rows,
             batch_s=round(progress.cut_s, 4),
             last_synced_ts=progress.checkpoint_ts if rows else entry.last_synced_ts,
-            cpu_s=round(time.thread_time(), 3),
+            cpu_s=round(time.thread_time() + self._tasks_cpu_s, 3),
             reason=progress.reason,
             windows_proven=entry.windows_proven + (progress.window is not None),
         )

@@ -17,6 +17,8 @@ log = logging.getLogger(__name__)
 
 LOOK_S = 2.0
 """Between two looks whether a session that should be warm is still there."""
+AGAIN_MAX_S = 60.0
+"""Between two starts of one that does not start, at most: each costs a JVM, or asks a cluster that has no room."""
 
 
 class SharedSpark:
@@ -29,6 +31,8 @@ class SharedSpark:
         self._lock = threading.Lock()
         self._warming: threading.Thread | None = None
         self._look_at_s = self._executors_at_s = 0.0
+        self._again_s = LOOK_S
+        """How long the next start waits if this one fails."""
         self._stranded = Stranded()
 
     def get(self) -> Any:
@@ -91,6 +95,10 @@ class SharedSpark:
             spark = self.get()
         except BusError as error:
             # Who needs it gets the same error, and its changefeed's state shows it.
-            log.warning("spark did not start", extra={"code": error.code, "reason": str(error)})
+            extra = {"code": error.code, "reason": str(error), "again_in_s": self._again_s}
+            log.warning("spark did not start", extra=extra)
+            self._look_at_s = time.monotonic() + self._again_s
+            self._again_s = min(2 * self._again_s, AGAIN_MAX_S)
             return
+        self._again_s = LOOK_S
         run_first_job(spark)

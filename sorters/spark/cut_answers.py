@@ -36,6 +36,7 @@ def counts_as_json(counts: CutCounts) -> bytes:
             "named": named,
             "flow": flow_as_plain(counts.flow),
             "states": counts.states.as_plain(),
+            "cpu_s": round(counts.cpu_s, 4),
         }
     ).encode()
 
@@ -56,6 +57,7 @@ def sum_of_counts(answers: Iterable[bytes]) -> CutCounts:
             corrupt=total.corrupt + counts.corrupt,
             flow=total.flow + counts.flow,
             states=total.states + counts.states,
+            cpu_s=total.cpu_s + counts.cpu_s,
         )
     return total
 
@@ -104,6 +106,7 @@ def _counts(answer: bytes) -> CutCounts:
             corrupt=CorruptRows(int(raw["corrupt"]), named),
             flow=read_flow(raw["flow"]),
             states=read_deltas(raw["states"]),
+            cpu_s=float(raw["cpu_s"]),
         )
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise CorruptDataError("counts of a spark task do not decode", bytes=len(answer), reason=error) from error

@@ -5,8 +5,9 @@ What stops the changefeed is an answer and no failure: a job may hold cuts of se
 
 import logging
 import pickle
+import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from schemas.ids import TableId
@@ -71,7 +72,7 @@ def run_task(task: CutTask) -> bytes:
     Raises:
         BusError: a row or a record cannot be sent, or Kafka does not answer.
     """
-    cut = task.cut
+    cut, began_cpu_s = task.cut, time.process_time()
     with lend_reader(task.raw_config, task.topics.region_events) as reader:
         raw = read_cut(reader, cut, task.raw_bytes_max)
     if raw is not None and cut.chunks:
@@ -89,4 +90,5 @@ def run_task(task: CutTask) -> bytes:
     with lend_writer(task.sink_config, batch_bytes(program)) as writer:
         writer.write(whole.records, fence_of_attempt(task.fence), cut.note)
         writer.finish()
-    return counts_as_json(whole.counts(raw.raw_bytes))
+    counts = whole.counts(raw.raw_bytes)
+    return counts_as_json(replace(counts, cpu_s=time.process_time() - began_cpu_s))

@@ -6,6 +6,7 @@ tasks run on one machine only a reference to that block (:mod:`sorters.spark.run
 here and not by Spark's connector, so that the JVM moves blocks and nothing else.
 """
 
+import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -116,6 +117,7 @@ def write_step(task: WriteTask, number: int, frames: Iterator[bytes]) -> Iterato
     first step that came here, which is all of the task of the same number, and its own added to them.
     """
     counts: list[bytes] = []
+    began_cpu_s = time.process_time()
 
     def blocks() -> Iterator[bytes]:
         for frame in frames:
@@ -126,13 +128,15 @@ def write_step(task: WriteTask, number: int, frames: Iterator[bytes]) -> Iterato
 
     ledger = FlowLedger()
     yield from write_runs(blocks(), task, ledger)
-    written = counts_as_json(CutCounts(rows=0, raw_bytes=0, corrupt=CorruptRows(), flow=ledger.close()))
+    cpu_s = time.process_time() - began_cpu_s
+    written = counts_as_json(CutCounts(rows=0, raw_bytes=0, corrupt=CorruptRows(), flow=ledger.close(), cpu_s=cpu_s))
     yield ANSWER + counts_as_json(sum_of_counts([written, *(each.removeprefix(ANSWER) for each in counts)]))
 
 
 def read_runs(task: ReadTask, program: FeedProgram, number: int) -> Iterator[bytes]:
     """Yield the blocks of one task, each after the slot that it is of, and in the end its counts for its own number."""
     raw_bytes, rows, corrupt, ledger = 0, 0, list[CorruptRows](), FlowLedger()
+    began_cpu_s = time.process_time()
     states = state_ledger(task.cut)
 
     def count(size: int) -> None:
@@ -161,6 +165,7 @@ def read_runs(task: ReadTask, program: FeedProgram, number: int) -> Iterator[byt
         corrupt=sum(corrupt, CorruptRows()),
         flow=ledger.close(),
         states=StateDeltas() if states is None else states.close(),
+        cpu_s=time.process_time() - began_cpu_s,
     )
     yield ANSWER + counts_as_json(counts)
 

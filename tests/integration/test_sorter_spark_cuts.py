@@ -17,6 +17,8 @@ from tests.support.troubled_daemon import HANGS
 TABLE, ROWS, STEP = 114, 2_000, 20_000
 FEEDS = ("feed-0", "feed-1")
 WAIT_S = 180.0
+MOUNTED_CPU_S = 3e-6
+"""Of a row, at least, where it is mounted and encoded."""
 KILLING = """
 import os, signal, threading
 import psutil
@@ -101,6 +103,9 @@ def test_kill_in_mid_cut_leaves_each_row_once_in_order_and_the_service_alive(
         entry = next(entry for entry in cluster.entries() if entry.changefeed_id == name)
         assert (entry.rows_total, entry.spark_rows_total) == (cuts * ROWS, cuts * ROWS)
         assert entry.reason == "forced_by_changefeed"
+        assert entry.cpu_s > MOUNTED_CPU_S * entry.rows_total, (
+            "its tasks' time is its load, not that of its thread alone"
+        )
         commits = rows_of_topic(read_topic(cluster.kafka, topic))
         assert commits == [START_TS + 1 + 10 * row for row in range(cuts * ROWS)]
     assert cluster.processes["one"].pid == pid

@@ -194,7 +194,8 @@ def test_row_with_an_unknown_checksum_version_does_not_decode() -> None:
 
 def test_corrupt_rows_of_many_tasks_add_up_and_name_the_first() -> None:
     parts = [CorruptRows(15, tuple(CorruptRow("d.t", "", at * 100 + n) for n in range(15))) for at in range(3)]
-    counts = [CutCounts(rows=10, raw_bytes=7, corrupt=corrupt) for corrupt in parts]
+    counts = [CutCounts(rows=10, raw_bytes=7, corrupt=corrupt, cpu_s=0.25) for corrupt in parts]
     total = sum_of_counts(map(counts_as_json, counts))
     assert (total.rows, total.raw_bytes, total.corrupt.count, total.by_spark) == (30, 21, 45, True)
+    assert total.cpu_s == 0.75, "what Spark's tasks took is the changefeed's load"
     assert [row.commit_ts for row in total.corrupt.named] == [*range(15), *range(100, 100 + NAMED_MAX - 15)]

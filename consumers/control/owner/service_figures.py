@@ -68,7 +68,7 @@ def service_metrics(services: Sequence[RunningService]) -> Iterator[Metric]:
     jobs = UntypedMetricFamily("tidebus_spark_jobs", "Spark jobs by how they ended", labels=(*_LABELS, "outcome"))
     cpu = UntypedMetricFamily(
         "tidebus_sorter_cpu_seconds",
-        "CPU time that a changefeed has cost its service",
+        "CPU time of a changefeed, its Spark tasks among it",
         labels=("namespace", "changefeed", "service"),
     )
     of_spark = [(UntypedMetricFamily(name, text, labels=_LABELS), value) for name, text, value in _OF_SPARK]

@@ -173,6 +173,9 @@ def test_two_steps_when_run_then_each_frame_reaches_its_task(jobs: TaskJobs, tmp
     }
 
 
+@pytest.mark.filterwarnings(
+    "ignore::pytest.PytestUnraisableExceptionWarning"
+)  # pyspark leaves a socket to the collector
 def test_broadcast_when_work_holds_it_then_each_worker_has_it(jobs: TaskJobs) -> None:
     broadcast = jobs.broadcast(b"value" * 1000)
     for _ in range(2):

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -57,9 +58,10 @@ class BinaryArray(Protocol):
     def fill_null(self, _value: Any) -> "BinaryArray": ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class RowChanges:
-    """``n`` committed row changes of one physical table, in any order, repeats allowed.
+    """``n`` committed row changes of one physical table, in any order, repeats allowed. What is found out of all
+    of them is kept, for a hundred changefeeds may ask for it.
 
     Shapes: every column has length ``n``. ``commit_ts``, ``start_ts`` and ``txn_source`` are int64, ``op`` int8
     (:class:`Op`); ``key`` is the raw TiKV key (``t…_r…``, not memcomparable-padded), ``value`` the row value (empty
@@ -77,3 +79,22 @@ class RowChanges:
 
     def __len__(self) -> int:
         return len(self.commit_ts)
+
+    @cached_property
+    def value_bytes(self) -> int:
+        """How long values and old values are together."""
+        return self.value.nbytes + self.old_value.nbytes
+
+    @cached_property
+    def held_bytes(self) -> int:
+        """How long keys, values and old values are together."""
+        return self.key.nbytes + self.value_bytes
+
+    @cached_property
+    def ts_span(self) -> npt.NDArray[np.int64]:
+        """The lowest and the highest commit_ts; there must be a row."""
+        return np.array([self.commit_ts.min(), self.commit_ts.max()])
+
+    @cached_property
+    def has_deletes(self) -> bool:
+        return bool((self.op == Op.DELETE).any())

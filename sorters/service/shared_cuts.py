@@ -11,10 +11,12 @@ from collections.abc import Callable, Hashable, Iterator, Set
 from typing import Final
 
 from schemas.changes import RowChanges
+from schemas.flow.flow_sum import FlowSum
 from schemas.ids import TableId
 from schemas.rawlog.region_batch import decode_region_batch, read_batch_head
 from sorters.core.columnar.row_changes import join_rows, rows_between
 from sorters.core.cut.cut import Cut, overlaps
+from sorters.core.flow.row_ids import sums_of_changes
 from sorters.core.rows.pipeline import EncodedPass
 from sorters.cut.raw_cut import RawCut
 
@@ -48,6 +50,7 @@ class SharedCut:
         self.raw = RawCut([], raw.raw_bytes, self)
         self._lock = threading.Lock()
         self._rows: dict[TableId, RowChanges] = {}
+        self._landed: dict[TableId, FlowSum] = {}
         self._passes: dict[Hashable, _Pass] = {}
 
     def tables(self) -> Set[TableId]:
@@ -65,6 +68,15 @@ class SharedCut:
                     if on_rows is not None:
                         on_rows(len(rows))
                     yield rows
+
+    def landed(self, rows: RowChanges) -> FlowSum | None:
+        """See :class:`~sorters.core.rows.shared_pass.KeptPasses`."""
+        if self._rows.get(rows.table_id) is not rows:
+            return None
+        each = self._landed.get(rows.table_id)
+        if each is None:
+            each = self._landed[rows.table_id] = sums_of_changes([rows])[0]  # of two at the same time the same
+        return each
 
     def encoded(self, key: Hashable, keeps: object, make: Callable[[], EncodedPass | None]) -> EncodedPass | None:
         """See :class:`~sorters.core.rows.shared_pass.KeptPasses`."""
@@ -88,13 +100,9 @@ class SharedCut:
             fresh = join_rows([rows_between(batch, self._cut.after_ts, self._cut.upto_ts) for batch in batches])
             with self._lock:
                 if table not in self._rows:
-                    self.held_bytes += _row_bytes(fresh)
+                    self.held_bytes += fresh.held_bytes
                 rows = self._rows.setdefault(table, fresh)
         return rows
-
-
-def _row_bytes(rows: RowChanges) -> int:
-    return rows.key.nbytes + rows.value.nbytes + rows.old_value.nbytes
 
 
 def _held_bytes(passed: EncodedPass | None) -> int:

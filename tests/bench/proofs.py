@@ -23,6 +23,7 @@ from confluent_kafka import Producer
 
 from schemas.changes import RowChanges
 from schemas.config.changefeed import load_changefeed
+from schemas.flow.flow_sum import FlowSum
 from schemas.ids import RegionId, Ts
 from schemas.rawlog.region_batch import RegionBatch, encode_region_batch
 from schemas.tidb.table import TableVersion
@@ -77,7 +78,7 @@ class _NoBooks(FlowLedger):
     def gather(self, rows: int) -> None:
         pass
 
-    def land(self, rows: RowChanges) -> None:
+    def land(self, rows: RowChanges, known: FlowSum | None = None) -> None:
         pass
 
     def write(self, ordered: OutputRecords, written: OutputRecords) -> None:

@@ -14,12 +14,14 @@ from hypothesis import strategies as st
 from schemas.changes import RowChanges
 from schemas.config.changefeed import load_changefeed
 from schemas.errors import BusError, CorruptDataError
+from schemas.flow.flow_sum import FlowSum
 from schemas.ids import TableId, Ts
 from schemas.tidb.mysql_types import MysqlFlag
 from schemas.tidb.table import PartitionVersion, TableVersion
 from sorters.core.encode.sql.rows import SqlRowsEncoder
 from sorters.core.feed.feed import CompiledFeed, compile_feed
 from sorters.core.flow.ledger import CutFlow, FlowLedger, differences
+from sorters.core.flow.row_ids import sums_of_changes
 from sorters.core.mount.alike_tables import are_alike
 from sorters.core.records.order import join_records, no_records, sort_records
 from sorters.core.rows import shared_pass
@@ -185,10 +187,13 @@ def books_of(ledger: FlowLedger, chunks: list[RowChanges], produced: Any) -> Cut
 
 
 class Kept:
-    """Keeps passes."""
+    """Keeps passes, and what chunks come to."""
 
     def __init__(self) -> None:
         self.passes: dict[Hashable, tuple[object, EncodedPass | None]] = {}
+
+    def landed(self, rows: RowChanges) -> FlowSum | None:
+        return sums_of_changes([rows])[0] if len(rows) else None
 
     def encoded(self, key: Hashable, keeps: object, make: Callable[[], EncodedPass | None]) -> EncodedPass | None:
         if key not in self.passes:
@@ -220,11 +225,14 @@ def test_passes_that_another_changefeed_has_made_equal_those_made_anew(seed: int
         expected = [alone(chunk, schemas, feed) for chunk in chunks]
         if any(isinstance(outcome, tuple) for outcome in expected):
             continue
-        ledger = FlowLedger()
+        ledger, alone_ledger = FlowLedger(), FlowLedger()
         produced = list(run_chunks(chunks, schemas, feed, encoded_at_ms=5, kept=kept, ledger=ledger))
+        by_itself = list(run_chunks(chunks, schemas, feed, encoded_at_ms=5, ledger=alone_ledger))
         whole, parts = (sort_records(join_records([no_records(), *each])) for each in (expected, produced))
         assert parts.equals(whole)
-        assert not list(differences(books_of(ledger, chunks, produced), may_repeat=False))
+        books = books_of(ledger, chunks, produced)
+        assert not list(differences(books, may_repeat=False))
+        assert books == books_of(alone_ledger, chunks, by_itself)
 
 
 def test_a_pass_is_made_once_for_changefeeds_that_differ_in_their_topics_and_anew_at_another_time() -> None:

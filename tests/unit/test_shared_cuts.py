@@ -11,12 +11,15 @@ import pytest
 
 from schemas.changes import Op, RowChanges
 from schemas.errors import CorruptDataError
+from schemas.flow.flow_sum import FlowSum
 from schemas.ids import RegionId, TableId, Ts
 from schemas.rawlog.images import IdRange, ImageChunk, KeyRange
 from schemas.rawlog.region_batch import RegionBatch, SharedRecord, encode_region_batch
 from sorters.core.cut.cut import Cut
 from sorters.core.cut.images import LeftOut
 from sorters.core.encode.wire.protocol import EncodedRows
+from sorters.core.flow.ledger import FlowLedger
+from sorters.core.flow.row_ids import sums_of_changes
 from sorters.core.rows.pipeline import EncodedPass
 from sorters.cut.raw_cut import RawCut
 from sorters.cut.worker import gather_rows
@@ -85,6 +88,30 @@ def test_a_cut_is_found_by_whoever_runs_the_same_and_large_ones_are_not_kept(mon
     monkeypatch.setattr(shared_cuts, "KEPT_BYTES_MAX", 150)
     cuts.keep(cut(24), raw())
     assert [cuts.find(cut(upto_ts)) is None for upto_ts in (22, 23, 24)] == [True, True, False]
+
+
+def test_what_a_table_has_landed_is_summed_up_once_for_all_and_as_one_alone_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shared = SharedCuts().keep(cut(), raw()).shared
+    assert shared is not None
+    alone, summed = FlowLedger(), list[TableId]()
+    for rows in gather_rows(iter(RECORDS), cut(), ledger=alone):
+        alone.land(rows)
+
+    def sums_of(parts: list[RowChanges]) -> list[FlowSum]:
+        summed.extend(part.table_id for part in parts)
+        return sums_of_changes(parts)
+
+    monkeypatch.setattr(shared_cuts, "sums_of_changes", sums_of)
+    for _ in range(3):
+        ledger = FlowLedger()
+        for rows in shared.rows(lambda _: True, ledger.gather):
+            ledger.land(rows, shared.landed(rows))
+        assert ledger.close() == alone.close()
+    assert sorted(summed) == TABLES[:2]
+    other = next(iter(gather_rows(iter(RECORDS), cut())))
+    assert shared.landed(other) is None, "rows of the same table, and not those that all get"
 
 
 def test_a_pass_is_made_by_whoever_comes_first_and_again_after_an_error() -> None:

@@ -135,13 +135,18 @@ class FlowLedger:
         """Count rows that were taken out of a raw record."""
         self._gathered += rows
 
-    def land(self, rows: RowChanges) -> None:
-        """Note rows of one table that are to become records, or to be left out. They are summed up many at once."""
+    def land(self, rows: RowChanges, known: FlowSum | None = None) -> None:
+        """Note rows of one table that are to become records, or to be left out. They are summed up many at once, unless
+        it is ``known`` what they come to.
+        """
         if not len(rows):
+            return
+        if known is not None:
+            _add(self._landed, rows.table_id, known)
             return
         self._waiting.append(rows)
         self._waiting_rows += len(rows)
-        self._waiting_bytes += rows.key.nbytes + rows.value.nbytes + rows.old_value.nbytes
+        self._waiting_bytes += rows.held_bytes
         if self._waiting_rows >= _ROWS_AT_ONCE or self._waiting_bytes >= _BYTES_AT_ONCE:
             self._sum_up()
 

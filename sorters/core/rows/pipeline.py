@@ -73,10 +73,9 @@ def wanted_versions(
 
 def _with_a_side(rows: RowChanges, on_left_out: OnLeftOut | None) -> RowChanges:
     """Return the rows without DELETEs of rows that were not there, which TiCDC drops, too."""
-    is_delete = rows.op == Op.DELETE
-    if not is_delete.any():
+    if not rows.has_deletes:
         return rows
-    is_nothing = is_delete & (spans_of(rows.old_value).length == 0)
+    is_nothing = (rows.op == Op.DELETE) & (spans_of(rows.old_value).length == 0)
     if not is_nothing.any():
         return rows
     if on_left_out is not None:
@@ -104,10 +103,11 @@ def by_version(
     """
     if not len(rows):
         return
-    number = np.searchsorted(schemas.boundaries_of(rows.table_id), rows.commit_ts, side="left") - 1
-    is_one_version = bool((number == number[0]).all())
-    for version_number in number[:1].tolist() if is_one_version else np.unique(number).tolist():
-        group = rows if is_one_version else rows_where(rows, number == version_number)
+    boundaries = schemas.boundaries_of(rows.table_id)
+    first, last = boundaries.searchsorted(rows.ts_span, side="left").tolist()
+    number = None if first == last else boundaries.searchsorted(rows.commit_ts, side="left")
+    for version_number in [first] if number is None else np.unique(number).tolist():
+        group = rows if number is None else rows_where(rows, number == version_number)
         version = schemas.lookup(rows.table_id, Ts(int(group.commit_ts[0])))
         if isinstance(version, TableVersion):
             yield version, group

@@ -18,6 +18,7 @@ from schemas.changes import RowChanges
 from schemas.ddl.layered_schemas import LayeredSchemas
 from schemas.ddl.schema_store import SchemaStore
 from schemas.errors import BusError
+from schemas.flow.flow_sum import FlowSum
 from schemas.tidb.table import TableVersion
 from sorters.core.columnar.row_changes import join_rows
 from sorters.core.feed.claim_check import StoreClaim
@@ -49,6 +50,10 @@ WAITING_BYTES_MAX = 32 * 1024 * 1024
 
 class KeptPasses(Protocol):
     """Passes that several changefeeds make of the same rows."""
+
+    def landed(self, rows: RowChanges) -> FlowSum | None:
+        """Return the sum of a chunk's rows; None: it is not one of those that several get."""
+        ...
 
     def encoded(self, key: Hashable, keeps: object, make: Callable[[], EncodedPass | None]) -> EncodedPass | None:
         """Return what ``make`` returned for this key, to whoever asked first. ``keeps`` lives as long as that is kept:
@@ -102,7 +107,7 @@ def run_chunks(  # noqa: PLR0913 # what a pass needs, and what is kept of earlie
     passes = _Passes(feed, settings, plans or TablePlans(), on_refused, kept)
     for chunk in chunks:
         if ledger is not None:
-            ledger.land(chunk)
+            ledger.land(chunk, None if kept is None else kept.landed(chunk))
         if states is not None:
             states.take(chunk, schemas)
         for version, group in wanted_versions(chunk, schemas, feed, ledger):
@@ -156,7 +161,7 @@ class _Passes:
             yield from self._run(waiting)
             self._bytes -= waiting.bytes
             waiting = self._waiting[plan.form] = _Waiting()
-        size = rows.value.nbytes + rows.old_value.nbytes
+        size = rows.value_bytes
         waiting.groups.append((version, plan.topic, rows))
         waiting.rows, waiting.bytes, self._bytes = waiting.rows + len(rows), waiting.bytes + size, self._bytes + size
         if self._bytes > WAITING_BYTES_MAX:

@@ -10,12 +10,13 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from kazoo.exceptions import NoNodeError
 
+from compose.capture.api_addresses import ApiAddresses
 from compose.capture.key_range_rules import raw_keys
 from compose.capture.prologue_start import OldHistory, check_prologue, held_history
 from compose.capture.resync_rules import check_backfill, check_resync
@@ -55,12 +56,10 @@ from consumers.control.cluster.election import Election
 from consumers.control.log.raw_log import frontier_window
 from consumers.control.owner.figures import Rule
 from consumers.control.owner.service_figures import RunningService, running_services
-from edges.kafka.access import KafkaAccess
 from edges.secrets import SecretReferenceError, resolve
-from edges.zookeeper.access import ZooKeeperAccess
 from edges.zookeeper.session import Session
 from producers.pull.pd.client import PdClient
-from producers.tls import Channels, TlsSettings
+from producers.tls import Channels
 from schemas.config.changefeed import load_changefeed
 from schemas.config.parse.references import with_secrets
 from schemas.config.settings import ChangefeedConfig
@@ -71,30 +70,11 @@ from schemas.json_text import read_json
 from schemas.nodes.changefeed import ChangefeedInfo, ZkPaths
 from schemas.rawlog.images import ImageMode
 from schemas.rawlog.topics import raw_topics
-from schemas.tidb.time_zone import UTC_NAME
 
 log = logging.getLogger(__name__)
 
 PD_RETRY_S = 30.0
 """Between two tries to learn PD's cluster id, which only decorates answers."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ApiAddresses:
-    """Where the upstream and the bus are, and what else the API shows of them."""
-
-    pd: str
-    tls: TlsSettings
-    kafka: KafkaAccess
-    zookeeper: ZooKeeperAccess
-    cluster: str
-    upstream: UpstreamId
-    time_zone: str = UTC_NAME
-    """Of changefeeds that are created."""
-    tries_sinks: bool = False
-    """Whether sinks are connected to before a changefeed is stored: what connects later runs where we do."""
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    """What `GET /config` shows, without secrets."""
 
 
 class ApiBackend:

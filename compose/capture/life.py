@@ -287,7 +287,8 @@ class Capture:
     @contextlib.contextmanager
     def _served(self, api: "ApiServer", session: Session, info: CaptureInfo) -> Iterator[None]:
         """Answer the API from this session while inside."""
-        from compose.capture.api_backend import ApiAddresses, ApiBackend
+        from compose.capture.api_addresses import ApiAddresses
+        from compose.capture.api_backend import ApiBackend
         from compose.capture.api_server import shown_settings
 
         options = self._options

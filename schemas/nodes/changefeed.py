@@ -14,6 +14,7 @@ from typing import Any, Final, Literal, get_args
 from schemas.errors import CorruptDataError
 from schemas.ids import Ts, UpstreamId
 from schemas.json_text import read_bool, read_int, read_json, read_text
+from schemas.nodes.creation_zone import noted_zone
 
 ChangefeedState = Literal["normal", "warning", "pending", "failed", "stopped", "finished", "removed"]
 _STATES: Final[frozenset[ChangefeedState]] = frozenset(get_args(ChangefeedState))
@@ -227,29 +228,6 @@ def encode_changefeed_info(info: ChangefeedInfo) -> bytes:
             "time_zone": info.time_zone,
         }
     ).encode()
-
-
-def with_zone(create_time: str, time_zone: str) -> str:
-    """Return a time of creation with the changefeed's zone behind it, as RFC 9557 writes it; UTC goes without saying.
-
-    >>> with_zone("2026-11-22T04:00:00+00:00", "Asia/Tokyo")
-    '2026-11-22T04:00:00+00:00[Asia/Tokyo]'
-    """
-    return create_time if time_zone == "UTC" else f"{create_time}[{time_zone}]"
-
-
-def without_zone(create_time: str) -> str:
-    """Return a time of creation as RFC 3339."""
-    return create_time.partition("[")[0]
-
-
-def noted_zone(create_time: str) -> str:
-    """Return the zone that stands behind a time of creation; UTC where there is none.
-
-    >>> noted_zone("2026-11-22T04:00:00+00:00[Asia/Tokyo]")
-    'Asia/Tokyo'
-    """
-    return create_time.partition("[")[2].removesuffix("]") or "UTC"
 
 
 def is_id(text: str) -> bool:

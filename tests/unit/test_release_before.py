@@ -26,9 +26,8 @@ from schemas.nodes.changefeed import (
     decode_changefeed_status,
     encode_changefeed_info,
     encode_changefeed_status,
-    with_zone,
-    without_zone,
 )
+from schemas.nodes.creation_zone import with_zone, without_zone
 from schemas.nodes.sorter_service import FeedEntry, with_progress
 from schemas.rawlog.ddl_record import DdlRecord, decode_ddl_record, encode_ddl_record
 from schemas.rawlog.frontier import (

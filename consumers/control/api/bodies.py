@@ -15,7 +15,8 @@ from consumers.control.cluster.capture_registry import CaptureInfo
 from consumers.control.core.changefeeds.state import ADMIN_JOBS
 from schemas.ids import CaptureId, TableId, Ts, physical_ms
 from schemas.masking import MASK, mask_uri
-from schemas.nodes.changefeed import ChangefeedState, without_zone
+from schemas.nodes.changefeed import ChangefeedState
+from schemas.nodes.creation_zone import without_zone
 
 TS_MAX: Final = (1 << 64) - 1
 SHOWN_BY_DEFAULT: Final[frozenset[ChangefeedState]] = frozenset({"normal", "stopped", "failed", "warning", "pending"})

@@ -29,8 +29,8 @@ from schemas.nodes.changefeed import (
     ZkPaths,
     decode_changefeed_status,
     is_id,
-    with_zone,
 )
+from schemas.nodes.creation_zone import with_zone
 from schemas.nodes.prologue import Prologue, encode_prologue
 from schemas.nodes.sorter_service import with_progress
 from schemas.sink.topic import has_processors

@@ -232,8 +232,9 @@ class ApiBackend:
 
     def create(self, request: FeedRequest, namespace: str) -> ChangefeedInfo:
         self.check_upstream(request.pd_addresses)
+        safe_until_ts = Ts(0)
         if request.start_ts is not None:
-            self._check_not_ahead("start-ts", request.start_ts)
+            safe_until_ts = self._check_not_ahead("start-ts", request.start_ts)
         wanted = ChangefeedRequest(
             upstream=self._addresses.upstream,
             sink_uri=request.sink_uri or "",
@@ -243,6 +244,7 @@ class ApiBackend:
             start_ts=request.start_ts,
             target_ts=request.target_ts,
             time_zone=self._addresses.time_zone,
+            safe_until_ts=safe_until_ts,
         )
         addresses = self._addresses
         config = load_changefeed(wanted.sink_uri, wanted.config)
@@ -270,12 +272,18 @@ class ApiBackend:
 
     def resume(self, changefeed_id: str, namespace: str, overwrite_checkpoint_ts: Ts | None) -> None:
         info = self._control.store.get(changefeed_id, namespace)
+        safe_until_ts: Ts | None = None
         if overwrite_checkpoint_ts is not None:
-            self._check_not_ahead("overwrite-checkpoint-ts", overwrite_checkpoint_ts)
+            safe_until_ts = self._check_not_ahead("overwrite-checkpoint-ts", overwrite_checkpoint_ts)
             check_resume_ts(self._addresses.kafka, info.upstream, overwrite_checkpoint_ts)
         if self._addresses.tries_sinks:
             check_other_cluster(info, lambda: self._pd_client().cluster_id)
-        self._control.resume(changefeed_id, namespace, overwrite_checkpoint_ts=overwrite_checkpoint_ts)
+        self._control.resume(
+            changefeed_id,
+            namespace,
+            overwrite_checkpoint_ts=overwrite_checkpoint_ts,
+            safe_until_ts=safe_until_ts,
+        )
 
     def remove(self, changefeed_id: str, namespace: str) -> None:
         self._control.remove(changefeed_id, namespace)
@@ -360,10 +368,12 @@ class ApiBackend:
         check_prologue(config, start_ts, window, self._services.read())
         return held_history(self._pd_client(), self.cluster, start_ts, window)
 
-    def _check_not_ahead(self, key: str, ts: Ts) -> None:
+    def _check_not_ahead(self, key: str, ts: Ts) -> Ts:
+        """Return PD's clock: up to it, whoever wrote before us may have written more than ``ts`` says."""
         now = self.now_ts()
         if ts > now:
             raise ConfigError(f"{key} must not be above PD's clock", key=key, got=ts, now_ts=now)
+        return now
 
     def _pd_client(self) -> PdClient:
         with self._lock:

@@ -58,6 +58,9 @@ class ChangefeedInfo:
     time_zone: str = "UTC"
     """Name of the zone that TIMESTAMPs are written in, as the capture had it that created the changefeed; UTC where a
     version has created it that knew no other."""
+    safe_until_ts: Ts = Ts(0)
+    """A database may have rows up to this ts already: those come as in safe mode. PD's clock when a user set the start
+    or the checkpoint by hand; 0: nobody has. The release before drops it when it rewrites the node."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,6 +229,7 @@ def encode_changefeed_info(info: ChangefeedInfo) -> bytes:
             "create_time": info.create_time,
             "creator_version": info.creator_version,
             "time_zone": info.time_zone,
+            **({"safe_until_ts": info.safe_until_ts} if info.safe_until_ts else {}),
         }
     ).encode()
 
@@ -261,6 +265,7 @@ def decode_changefeed_info(node: bytes) -> ChangefeedInfo:
             create_time=read_text(raw.get("create_time", "")),
             creator_version=read_text(raw.get("creator_version", "")),
             time_zone=read_text(raw.get("time_zone", noted_zone(read_text(raw.get("create_time", ""))))),
+            safe_until_ts=_ts(raw.get("safe_until_ts", 0)),
         )
     except (ValueError, KeyError, TypeError) as error:
         # The node itself stays out of the error: it may hold passwords.

@@ -15,6 +15,7 @@ from compose.capture.options import CaptureOptions
 from compose.capture.process import run_capture
 from compose.cli import run_cli
 from compose.stack.local import Addresses
+from consumers.control.changefeeds.verbs import ChangefeedControl
 from consumers.control.cluster.capture_registry import list_captures
 from producers.region_server.server import RegionServer
 from schemas.ids import UpstreamId
@@ -102,8 +103,16 @@ def test_api_of_a_capture_that_is_not_the_owner_runs_a_changefeeds_whole_life(
     assert (status, refused["error_code"]) == (400, "CDC:ErrStartTsBeforeGC")
     assert bus.ask("POST", "/changefeeds/cf/resume", {"overwrite_checkpoint_ts": NEWEST_TS - 1}) == (200, {})
     assert bus.ask("GET", "/changefeeds/cf/status")[1]["checkpoint_ts"] == NEWEST_TS - 1
+    with lasting_session(stack.zookeeper_access) as session:
+        info = ChangefeedControl(session, ZkPaths(bus.cluster)).store.get("cf")
+        assert info.safe_until_ts > NEWEST_TS, "PD's clock, which is far above these"
     assert run_cli(["changefeed", "query", "-c", "cf", "--server", f"http://{bus.address}"]) == 0
     assert json.loads(capsys.readouterr().out)["checkpoint_tso"] == NEWEST_TS - 1
+    assert bus.ask("DELETE", "/changefeeds/cf") == (200, {})
+    assert bus.ask("POST", "/changefeeds", {**body, "start_ts": NEWEST_TS})[0] == 200
+    with lasting_session(stack.zookeeper_access) as session:
+        info = ChangefeedControl(session, ZkPaths(bus.cluster)).store.get("cf")
+        assert (info.start_ts, info.safe_until_ts > NEWEST_TS) == (NEWEST_TS, True)
     assert bus.ask("DELETE", "/changefeeds/cf") == (200, {})
     assert bus.ask("GET", "/changefeeds")[1] == {"total": 0, "items": []}
 

@@ -275,6 +275,35 @@ def test_apply_in_safe_mode_writes_over_what_is_there(mariadb: LocalMariaDb, fee
     assert table(mariadb, "d.a") == [(1, 1)]
 
 
+def test_apply_goes_on_where_another_one_was_ahead_and_is_strict_above_that(
+    mariadb: LocalMariaDb, feed: str, fresh_name: Callable[[str], str]
+) -> None:
+    two_tables(mariadb)
+    run_sql(mariadb, "ALTER TABLE d.a ADD UNIQUE KEY (v)")
+    before, ahead = SinkLog(), SinkLog()
+    for log in (before, ahead):
+        log.rows(0, A, 10, (INSERT, "1", "(1,10)"), (INSERT, "2", "(2,20)"))
+        log.watermark(15)
+        log.rows(0, A, 16, (INSERT, "3", "(3,30)"))
+        log.rows(0, A, 17, (DELETE, "1", ""), (UPDATE, "2", "(2,10)"))
+        log.rows(0, A, 18, (INSERT, "1", "(1,20)"))
+        log.watermark(20)
+    Processor(mariadb, ahead, feed).apply(20)
+    whole = table(mariadb, "d.a")
+    assert whole == [(1, 20), (2, 10), (3, 30)]
+    heir = Processor(mariadb, before, fresh_name("heir"), settings=StatementSettings(safe_until_ts=20))
+    heir.until(20)
+    assert table(mariadb, "d.a") == whole
+    run_sql(mariadb, "INSERT INTO d.a VALUES (4, 0)")  # by somebody else
+    before.rows(0, A, 25, (INSERT, "4", "(4,40)"))
+    before.watermark(26)
+    with pytest.raises(RowRefusedError) as caught:
+        heir.until(26)
+    heir.close()
+    assert caught.value.fields["commit_ts"] == 25
+    assert table(mariadb, "d.a") == [*whole, (4, 0)]
+
+
 def test_apply_ddl_that_is_refused_is_named_and_can_be_skipped_or_made_by_hand(
     mariadb: LocalMariaDb, feed: str
 ) -> None:

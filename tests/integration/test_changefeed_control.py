@@ -129,6 +129,18 @@ def test_control_resume_with_another_checkpoint_is_where_the_sorter_goes_on(
     assert control.store.status("cf").checkpoint_ts == 130  # type: ignore[union-attr]
 
 
+def test_control_keeps_up_to_which_ts_a_database_may_have_rows_and_only_raises_it(control: ChangefeedControl) -> None:
+    control.pause("cf")
+    control.resume("cf", overwrite_checkpoint_ts=Ts(120), safe_until_ts=Ts(500))
+    assert control.store.get("cf").safe_until_ts == 500
+    control.pause("cf")
+    control.resume("cf")
+    assert control.store.get("cf").safe_until_ts == 500
+    control.pause("cf")
+    control.resume("cf", overwrite_checkpoint_ts=Ts(120), safe_until_ts=Ts(600))
+    assert control.store.get("cf").safe_until_ts == 600
+
+
 def test_control_overwritten_checkpoint_above_the_target_is_refused(control: ChangefeedControl) -> None:
     control.pause("cf")
     with pytest.raises(ConfigError, match="below the changefeed's target-ts"):

@@ -112,6 +112,41 @@ def test_statements_in_safe_mode_bring_the_table_there_also_when_some_of_the_bat
     assert downstream == table
 
 
+@given(st.integers(0, 2**64), st.sampled_from([1, 2, 1000]))
+def test_statements_bring_the_table_there_when_rows_up_to_a_ts_were_there_before_it_began(
+    seed: int, rows_max: int
+) -> None:
+    """Whoever wrote before stopped at any transaction, and batches end anywhere between transactions."""
+    rng = random.Random(seed)
+    table: Table = {}
+    _upstream(rng, table, rng.randint(0, 4))
+    downstream = dict(table)
+    rows = _upstream(rng, table, rng.randint(1, 8))
+    commits = sorted({row.commit_ts for row in rows})
+    safe_until_ts = rng.choice([11, *commits])
+    for statement in statements(_batch(rng, FORM, _upto(rows, 0, safe_until_ts)), StatementSettings()):
+        _run(statement, downstream)
+    settings, after_ts = StatementSettings(safe_until_ts=safe_until_ts, rows_max=rows_max), 0
+    for upto_ts in [*sorted(rng.sample(commits, rng.randint(0, len(commits)))), 1000]:
+        for statement in statements(_batch(rng, FORM, _upto(rows, after_ts, upto_ts)), settings):
+            _run(statement, downstream)
+        after_ts = upto_ts
+    assert downstream == table
+
+
+def _upto(rows: list[SqlRow], after_ts: int, upto_ts: int) -> list[SqlRow]:
+    return [row for row in rows if after_ts < row.commit_ts <= upto_ts]
+
+
+def test_statements_stay_strict_above_the_ts_up_to_which_rows_may_be_there() -> None:
+    row = SqlRow(13, 1, RowOp.INSERT, b"1", b"(1,1,1)")
+    made = [
+        [statement.sql[:7] for statement in statements(_batch(random.Random(1), FORM, [row]), settings)]
+        for settings in (StatementSettings(safe_until_ts=12), StatementSettings(safe_until_ts=13))
+    ]
+    assert made == [[b"INSERT "], [b"REPLACE"]]
+
+
 def _stale(rng: random.Random) -> Table:
     """What a destination may have before an image: any rows that keep ``u`` unique."""
     keys, values = rng.sample(range(1, 5), rng.randint(0, 4)), rng.sample(range(1, 6), 5)

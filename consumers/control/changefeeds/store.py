@@ -82,6 +82,8 @@ class ChangefeedRequest:
     """Inclusive end; None: never ends."""
     time_zone: str = UTC_NAME
     """Name of the zone that TIMESTAMPs are written in."""
+    safe_until_ts: Ts = Ts(0)
+    """Up to which ts a database may have the rows already."""
 
 
 class ChangefeedStore:
@@ -286,6 +288,7 @@ def info_of(request: ChangefeedRequest, start_ts: Ts) -> ChangefeedInfo:
         ),
         creator_version=version("tidebus"),
         time_zone=request.time_zone,
+        safe_until_ts=request.safe_until_ts,
     )
 
 

@@ -97,11 +97,17 @@ class ChangefeedControl:
         return self._take(changefeed_id, namespace, Pause())
 
     def resume(
-        self, changefeed_id: str, namespace: str = NAMESPACE_DEFAULT, *, overwrite_checkpoint_ts: Ts | None = None
+        self,
+        changefeed_id: str,
+        namespace: str = NAMESPACE_DEFAULT,
+        *,
+        overwrite_checkpoint_ts: Ts | None = None,
+        safe_until_ts: Ts | None = None,
     ) -> Feed:
         """Let it go on, from its checkpoint or another; one that runs stays as it is.
 
-        Whether the raw log reaches back to another checkpoint is for the caller to check.
+        Whether the raw log reaches back to another checkpoint is for the caller to check. ``safe_until_ts``: up to
+        which ts a database may have the rows above that checkpoint already.
 
         Raises:
             ChangefeedNotFoundError: there is none.
@@ -109,7 +115,7 @@ class ChangefeedControl:
             ResumeRefusedError: after what it has failed with it needs another checkpoint.
             BusError: ZooKeeper failed.
         """
-        return self._take(changefeed_id, namespace, Resume(overwrite_checkpoint_ts))
+        return self._take(changefeed_id, namespace, Resume(overwrite_checkpoint_ts), safe_until_ts)
 
     def remove(self, changefeed_id: str, namespace: str = NAMESPACE_DEFAULT) -> Feed:
         """Delete its nodes; its topics stay.
@@ -168,7 +174,9 @@ class ChangefeedControl:
                 end_ts=prologue.end_ts,
             )
 
-    def _take(self, changefeed_id: str, namespace: str, message: Pause | Resume | RemoveFeed) -> Feed:
+    def _take(
+        self, changefeed_id: str, namespace: str, message: Pause | Resume | RemoveFeed, safe_until_ts: Ts | None = None
+    ) -> Feed:
         while True:
             info, info_version, status, status_version = self._read(changefeed_id, namespace)
             before = feed_of(info, status)
@@ -186,6 +194,7 @@ class ChangefeedControl:
                 desired_state="stopped" if feed.state == "stopped" else "normal",
                 epoch=feed.epoch,
                 start_ts=feed.start_ts,
+                safe_until_ts=max(info.safe_until_ts, safe_until_ts or Ts(0)),
             )
             # Who pauses leaves the status to the sorter, which may just have finished a batch, and to the owner.
             shown = status if status is None or feed.state == "stopped" else _resumed(status, feed)
@@ -313,8 +322,7 @@ def _check_proof(changefeed_id: str, feed: Feed, message: Pause | Resume | Remov
     if feed.error is not None and needs_checkpoint(feed.error):
         raise ResumeRefusedError(
             "what it has failed with would be passed unproven: resume with overwrite-checkpoint-ts, at or below the "
-            "after_ts that the error names (if it names one) and the checkpoint; at a database with safe-mode=true, as "
-            "rows come again",
+            "after_ts that the error names (if it names one) and the checkpoint",
             changefeed=changefeed_id,
             checkpoint_ts=feed.checkpoint_ts,
             error=feed.error.message,

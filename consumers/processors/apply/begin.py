@@ -54,6 +54,7 @@ class DatabaseSides:
         feed = destination_feed(self._assignment.options.cluster, info)
         statements = StatementSettings(
             safe_mode=config.sink.safe_mode,
+            safe_until_ts=info.safe_until_ts,
             rows_max=config.sink.mysql.max_txn_row if config.sink.mysql.enable_batch_dml else 1,
         )
         return DatabaseDestination(self._connector, feed, revision, statements)

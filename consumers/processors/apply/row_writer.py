@@ -10,6 +10,7 @@ long ones are held against it before they are sent.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pymysql
 from pymysql.constants import CLIENT
@@ -167,7 +168,7 @@ def _refused(
     """Find the row that a statement has failed at, by trying the table's rows one by one; none is kept."""
     name = failed.statement.form.name
     mine = RowBatch(tuple(part for part in rows.slices if part.form.name == name))
-    settings_alone = StatementSettings(safe_mode=settings.safe_mode, rows_max=1)
+    settings_alone = replace(settings, rows_max=1)
     refused = _first_refused(connection, statements(mine, settings_alone))
     # None: the rows fail only together, which the server's own text tells best.
     row, error = refused or (failed.statement.row(0), failed.error)

@@ -47,7 +47,6 @@ _DESTINATION: Final = (
 )
 _PROVE_AGAIN: Final = (
     "Rows at the destination may be wrong: the error names the window of commit_ts, from after_ts to upto_ts.",
-    "At a database, update the changefeed so that it says safe-mode=true, as rows come again.",
     "Resume from another checkpoint, at or below after_ts and its own: all is written and proven anew from there on.",
     "Compare the table afterwards (tidebus verify).",
 )
@@ -87,7 +86,6 @@ _STEPS: Final[Mapping[str, tuple[tuple[str, ...], tuple[Verb, ...]]]] = {
     "apply.fence_went_back": (
         (
             "ZooKeeper's numbers went back, as when its data were restored: what sorters write now is passed over.",
-            "At a database, update the changefeed so that it says safe-mode=true, as rows come again.",
             "Resume from another checkpoint, at or below its own: that gives it a new topic.",
         ),
         ("update", "resume"),

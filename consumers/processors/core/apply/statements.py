@@ -12,7 +12,8 @@ No unique key can be in the way of a row that is new in the final state: who hel
 its own in the batch. The sorter splits updates that change a key into a delete and an insert, so an UPDATE leaves every
 unique key as it was. Outside safe mode a key that came although it was there is an error of the destination, and shall
 be: something else has written there. Safe mode takes any state of the destination for what was there: it is for a
-destination that has some of the rows already.
+destination that has some of the rows already. One that goes on where another left off, from a checkpoint that this had
+passed, has them up to some ts: what holds rows at or below it is written as in safe mode, as TiCDC does it.
 
 A row of a table image (:attr:`~schemas.sink.sql_rows.SqlRows.is_read`) may be there in any state, and so may others
 that hold its unique keys: what upstream had at that ts goes over all of them, in or out of safe mode.
@@ -73,6 +74,8 @@ class StatementSettings:
     """How statements are made."""
 
     safe_mode: bool = False
+    safe_until_ts: int = 0
+    """Rows at or below it may be there already; a table's rows of a batch go as in safe mode if one of them is."""
     rows_max: int = 1024
     """Rows of one statement."""
 
@@ -177,7 +180,7 @@ def _of_table(table: _TableRows, settings: StatementSettings) -> Iterator[Statem
         return
     last, before, went, read = _net(table, op)
     gone = op[last] == _DELETE
-    if settings.safe_mode:
+    if settings.safe_mode or int(table.column("commit_ts").min()) <= settings.safe_until_ts:
         deletes, upserts, inserts, replaced = gone, np.zeros_like(gone), np.zeros_like(gone), ~gone
     else:
         deletes = (before | read) & (gone | went)

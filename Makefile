@@ -82,7 +82,8 @@ nightly: setup  ## what takes too long for `make test`: SCHEDULES=10000 of each 
 	NIGHTLY_STATES=1 $(BIN)/pytest -q $(UNRAISABLE) --timeout 5400 tests/e2e/test_image_states.py
 	NIGHTLY_LAKE=1 $(BIN)/pytest -q $(UNRAISABLE) --timeout 1800 tests/integration/test_lake_sink.py \
 	  tests/integration/test_lake_images.py tests/integration/test_lake_files.py tests/integration/test_lake_maintenance.py \
-	  tests/integration/test_lake_catalogs.py tests/integration/test_lake_recording.py tests/integration/test_lake_resync.py
+	  tests/integration/test_lake_catalogs.py tests/integration/test_lake_recording.py tests/integration/test_lake_resync.py \
+	  tests/e2e/test_lake.py
 	TIDEBUS_SECURE=1 NIGHTLY_DATABASE=1 $(BIN)/pytest -q $(UNRAISABLE) tests/e2e/test_kill_nine.py tests/e2e/test_database.py
 
 bench: setup  ## figures as JSON lines and a plot in bench-out/, some 18 min; ONLY=mount_encode (puller, lag, …) runs one

@@ -1,4 +1,4 @@
-"""A locked-down bus into a real MariaDB and into files, while a capture and a processor are killed.
+"""A locked-down bus into a real MariaDB, into files and lake tables, while a capture and a processor are killed.
 
 Captures prove to each other that they know ``--cluster-secret-file``; the other locked-down runs do it by certificates.
 All else is as ``tidebus run --secure`` has it: TLS and users everywhere, least rights, settings sealed in ZooKeeper.
@@ -38,6 +38,7 @@ from tests.support.apply import rows, run_sql
 from tests.support.bank import Bank
 from tests.support.bus import create_from_the_start, wait_checkpoint, wait_until
 from tests.support.imaged_topics import wait_whole
+from tests.support.lake import Lake
 from tests.support.lasting_session import lasting_session
 from tests.support.mariadb import started_or_skip
 from tests.support.secure_bus import region_server_tls
@@ -182,7 +183,7 @@ def test_locked_down_bus_whose_capture_and_processor_are_killed_loses_nothing_on
     assert in_files(locked.files) == as_texts(want)
 
 
-def test_tables_that_have_rows_come_whole_into_a_database_without_them_and_into_files_though_processors_are_killed(
+def test_tables_that_have_rows_come_whole_into_a_database_files_and_a_lake_though_processors_are_killed(
     locked: Locked,
 ) -> None:
     names: dict[TableId, str] = {}
@@ -191,17 +192,18 @@ def test_tables_that_have_rows_come_whole_into_a_database_without_them_and_into_
     late = Generator(locked.server, GeneratorOptions(schema="late", tables=1, rows_per_s=300, rows_max=900, seed=8))
     writing = locked.server.spawn(late.run())
     wait_until(lambda: late.rows_committed >= 300, CATCH_UP_S, "rows before the changefeeds", locked.bus)
-    files = locked.files.with_name("late-files")
-    uris = {
+    files, lake = locked.files.with_name("late-files"), Lake(locked.files.with_name("lake"))
+    applied = {
         "late-database": locked.mariadb.uri("worker-count=4"),
         "late-storage": f"file://{files}?protocol=csv&flush-interval=2s",
     }
+    uris = {**applied, "late-lake": f"iceberg://?warehouse=file://{lake.folder}&mode=upsert&commit-interval=1s"}
     config = {"initial": "snapshot", "filter": {"rules": ["old.*", "late.*"]}}
     for changefeed, uri in uris.items():
         locked.bus.create_changefeed(
             ChangefeedRequest(upstream=UPSTREAM, sink_uri=uri, config=config, changefeed_id=changefeed)
         )
-    for changefeed in uris:
+    for changefeed in applied:
         wait_until(lambda of=changefeed: bool(locked.processors(of)), CATCH_UP_S, "processors", locked.bus)  # type: ignore[misc]
         os.kill(locked.processors(changefeed)[0], signal.SIGKILL)
     writing.result(CATCH_UP_S)
@@ -215,6 +217,7 @@ def test_tables_that_have_rows_come_whole_into_a_database_without_them_and_into_
     assert all(want.values())
     assert in_database(locked, want) == want
     assert in_files(files) == as_texts(want)
+    assert in_lake(lake, want) == want
 
 
 def verify_while_it_moves(locked: Locked) -> None:
@@ -272,6 +275,16 @@ def in_files(folder: Path) -> dict[str, dict[int, tuple[str, ...]]]:
                 if op != "D":
                     whole[int(row_id)] = tuple(columns)
     return held
+
+
+def in_lake(lake: Lake, names: Iterable[str]) -> Rows:
+    """Return what lake tables hold at the newest tag, which all of them have."""
+    parts = {name: (name.partition(".")[0], name.partition(".")[2]) for name in names}
+    ts = max(set.intersection(*(lake.tags(schema, table) for schema, table in parts.values())))
+    return {
+        name: {row["id"]: (row["k"], row["c"], row["pad"]) for row in lake.rows(schema, table, ts)}
+        for name, (schema, table) in parts.items()
+    }
 
 
 def test_locked_down_bus_keeps_the_destinations_password_sealed(locked: Locked) -> None:

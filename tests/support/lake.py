@@ -10,8 +10,8 @@ from pyiceberg.table import StaticTable
 from schemas.ids import Ts
 
 Row = dict[str, Any]
-_NUMBER = re.compile(r"v?(\d+)")
-"""Of a metadata file, as catalogs of files and others name them."""
+_NUMBER = re.compile(r"v(\d+)\.|(\d{5})-")
+"""Of a metadata file, as catalogs of files and others name them; one that is not in its place yet has none."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,8 @@ class Lake:
     def metadata(self, schema: str, table: str) -> Path | None:
         """Return the newest metadata file of a table; None: there is no table."""
         folder = self.folder / schema / table / "metadata"
-        numbered = {int(_NUMBER.match(file.name)[1]): file for file in folder.glob("*.metadata.json")}  # type: ignore[index]
+        matched = ((_NUMBER.match(file.name), file) for file in folder.glob("*.metadata.json"))
+        numbered = {int(match[1] or match[2]): file for match, file in matched if match is not None}
         return numbered[max(numbered)] if numbered else None
 
     def table(self, schema: str, table: str) -> StaticTable:

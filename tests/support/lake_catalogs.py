@@ -58,6 +58,8 @@ class JdbcLake(Lake):
         """Return where that file is, as the catalog says it."""
         query = "SELECT metadata_location FROM iceberg_tables WHERE table_namespace = ? AND table_name = ?"
         with sqlite3.connect(f"{self.folder}.db") as database:
+            if not database.execute("SELECT 1 FROM sqlite_master WHERE name = 'iceberg_tables'").fetchone():
+                return None
             row = database.execute(query, (schema, table)).fetchone()
         return None if row is None else str(row[0])
 

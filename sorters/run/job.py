@@ -40,7 +40,7 @@ from sorters.run.epochs import CutProgress
 from sorters.run.feed_lock import SESSION_S, FeedLock, SorterLockLostError
 from sorters.run.feed_run import FeedRun
 from sorters.run.first_log import LOOK_S, runnable
-from sorters.run.lake_run import ImageSource, LakeRun
+from sorters.run.lake_run import LakeRun, OwnReads
 from sorters.run.sources import OwnSources
 from sorters.run.status import Edition, StatusBoard
 from sorters.spark.session import DRIVER_MEMORY, SparkOnDemand, create_session
@@ -290,7 +290,7 @@ class SorterProcess:
         return LakeRun(
             self._spark.get,
             sources=OwnSources(raw_config, topics),
-            images=ImageSource(image_name, raw_config, topics.images),
+            own=OwnReads(image_name, raw_config, topics, self._data_dir()),
             info=info,
             config=config,
             checkpoint_ts=checkpoint_ts,

@@ -9,13 +9,11 @@ themselves how far they are (:mod:`sorters.core.lake.commits`).
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
-from itertools import chain
+from pathlib import Path
 from typing import Any
-
-import pyarrow as pa
 
 from edges.kafka.offsets import TopicReader
 from schemas.changes import RowChanges
@@ -25,26 +23,31 @@ from schemas.errors import BusError
 from schemas.ids import Ts
 from schemas.nodes.changefeed import ChangefeedInfo
 from schemas.rawlog.frontier import FrontierRecord, follow_frontier
+from schemas.rawlog.topics import RawTopics
 from schemas.tidb.table import TableVersion
 from sorters.core.columnar.row_changes import rows_where
 from sorters.core.cut.cut import Cut
 from sorters.core.cut.cut_plan import plan_cuts
+from sorters.core.cut.runner import Reason
 from sorters.core.feed.feed import compile_feed
 from sorters.core.feed.scope import concerns, table_at, tables_at
 from sorters.core.filter.soft_deletes import sent_parts, soft_delete_time
 from sorters.core.lake.changes import part_changes
+from sorters.core.lake.columns import key_names
 from sorters.core.lake.commits import shows_all, steps_of_cut
 from sorters.core.rows.pipeline import kept_parts, wanted_versions
 from sorters.cut.feed_share import FeedShare, WholeProcess
 from sorters.cut.image_chunks import chunk_changes, read_chunks
+from sorters.cut.raw_records import raw_records
 from sorters.cut.worker import FeedProgram, gather_rows
 from sorters.log.failures import bus_error
 from sorters.run.epochs import CutProgress
 from sorters.run.held_tables import frontier_of_tables
 from sorters.run.imaged_frontier import ImagedFrontier
 from sorters.run.lake.catalog import LakeCatalog, lake_owner
+from sorters.run.lake.held_changes import HeldChanges, TableChanges
 from sorters.run.lake.rows import LakeRows
-from sorters.run.lake.tables import LakeTables
+from sorters.run.lake.tables import LakeTables, Written
 from sorters.run.sources import RunSources
 from sorters.spark.session import Session
 
@@ -53,26 +56,28 @@ log = logging.getLogger(__name__)
 FRONTIER_RECORDS_MAX = 10_000
 """That are planned at once: of a backlog."""
 CUT_OFFSETS_MAX = 512
-"""Raw records that a commit adds: the driver holds its rows, some 128 MiB as they stand in the log."""
-_RAW_BYTES_MAX = 1 << 40
-"""No bound of its own: a cut cannot be smaller than the planner made it."""
+"""Raw records that a commit adds, some 128 MiB: what stands in the log beyond is another commit's."""
+RAW_BYTES_MAX = 128 << 20
+"""Of raw records that a commit holds. A cut that is larger, as of a long transaction, is read as it is worked on."""
 END_S = 2.0
 """How long a run that is told to end waits for the table under way."""
 
 
 @dataclass(frozen=True, slots=True)
-class ImageSource:
-    """Where a run gets table images from."""
+class OwnReads:
+    """What a run reads by clients of its own, once in a while: table images, and cuts that are too large to hold."""
 
     name: str
     """What frontier records call the changefeed (:func:`schemas.rawlog.images.image_feed`)."""
     raw_config: Mapping[str, Any]
     """librdkafka's, of the raw log."""
-    topic: str
+    topics: RawTopics
+    folder: Path
+    """For rows that do not fit in memory."""
 
-    def reader(self, stopped: Callable[[], bool]) -> TopicReader:
-        """Return what reads the images topic until ``stopped``; the caller closes it."""
-        return TopicReader(self.raw_config, self.topic, stopped=stopped)
+    def reader(self, topic: str, stopped: Callable[[], bool]) -> TopicReader:
+        """Return what reads a topic until ``stopped``; the caller closes it."""
+        return TopicReader(self.raw_config, topic, stopped=stopped)
 
 
 class LakeRun:
@@ -89,7 +94,7 @@ class LakeRun:
         checkpoint_ts: Ts,
         before_cut: Callable[[], None],
         on_progress: Callable[[CutProgress], None],
-        images: ImageSource,
+        own: OwnReads,
         share: FeedShare | None = None,
     ) -> None:
         """``sources`` is closed with the run. ``before_cut`` raises where this process must not write."""
@@ -98,11 +103,11 @@ class LakeRun:
         self._owner = lake_owner(info)
         self._feed = compile_feed(config, info.namespace, changefeed_id=info.changefeed_id)
         self._checkpoint_ts, self._target_ts = checkpoint_ts, info.target_ts
-        self._images = images
+        self._own = own
         self._imaged = ImagedFrontier(
             self._frontier,
             lambda record: frontier_of_tables(record, self._schemas, self._feed),
-            image_name=images.name,
+            image_name=own.name,
             waits_at=info.start_ts if config.wants_initial else None,
             origin_ts=checkpoint_ts,
         )
@@ -217,24 +222,25 @@ class LakeRun:
             if self._stopping.is_set():
                 break
             started = time.monotonic()
-            rows = self._commit(tables, cut)
-            if rows is None:
+            written = self._commit(tables, cut)
+            if written is None:
                 break
-            self._share.note_rows(rows)
+            self._share.note_rows(written.rows)
             self._checkpoint_ts = cut.upto_ts
             self._on_progress(
                 CutProgress(
                     checkpoint_ts=cut.upto_ts,
                     resolved_ts=resolved_ts,
-                    rows=rows,
+                    rows=written.rows,
                     corrupt_rows=0,
                     cut_s=time.monotonic() - started,
-                    by_spark=True,
+                    by_spark=written.by_spark,
+                    reason=(Reason.LAKE_LAYOUT if written.by_spark else Reason.CHEAPER_ON_DRIVER).value,
                 )
             )
         return record
 
-    def _commit(self, tables: LakeTables, cut: Cut) -> int | None:
+    def _commit(self, tables: LakeTables, cut: Cut) -> Written | None:
         """Write, follow and tag all of a cut; return how many changes it had, None: told to stop within it."""
         self._schemas.advance(cut.ddl_end)
         store = self._schemas.store
@@ -242,14 +248,17 @@ class LakeRun:
             if job.scope.ts <= cut.upto_ts and concerns(job.scope, store, self._feed):
                 raise job.error
         changes = [change for change in store.changes_between(cut.after_ts, cut.upto_ts) if tables.covers(change)]
-        count = 0
+        whole = Written()
         for after_ts, upto_ts in steps_of_cut(cut.after_ts, cut.upto_ts, [each.job.finished_ts for each in changes]):
             chunks = cut.chunks if upto_ts == cut.upto_ts else ()
             step = replace(cut, after_ts=after_ts, upto_ts=upto_ts, chunks=chunks)
-            for version, parts in self._tables_of(tables, step):
-                if self._stopping.is_set():
-                    return None
-                count += tables.write(version, parts, step)
+            with closing(HeldChanges(self._own.folder)) as held:
+                for changes_of in self._tables_of(tables, step, held):
+                    if self._stopping.is_set():
+                        return None
+                    written = tables.write(changes_of, step)
+                    whole.rows += written.rows
+                    whole.by_spark |= written.by_spark
             for change in changes:
                 if change.job.finished_ts == upto_ts:
                     tables.follow(change, store, cut.left_out)
@@ -258,26 +267,25 @@ class LakeRun:
         if shows_all(cut.left_out):
             tables.tag(cut.upto_ts)
         self._schemas.forget(cut.after_ts)
-        return count
+        return whole
 
-    def _tables_of(self, tables: LakeTables, step: Cut) -> Iterator[tuple[TableVersion, list[pa.Table]]]:
-        """Yield the changes of a step that lake tables have not yet, by table version."""
-        parts: dict[tuple[int, Ts], tuple[TableVersion, list[pa.Table]]] = {}
-        with self._share.computing(self._stopping.is_set):
-            for chunk in self._rows_of(step):
+    def _tables_of(self, tables: LakeTables, step: Cut, held: HeldChanges) -> Iterator[TableChanges]:
+        """Gather the changes of a step that lake tables have not yet; yield those of each table version."""
+        mode = self._config.sink.iceberg.mode
+        with self._share.computing(self._stopping.is_set), closing(self._rows_of(step)) as chunks:
+            for chunk in chunks:
                 for version, rows in wanted_versions(chunk, self._schemas.store, self._feed):
                     done = tables.progress(version)
                     if done is not None and done.watermark_ts > step.after_ts:
                         rows = rows_where(rows, rows.commit_ts > done.watermark_ts)
-                    of_table = parts.setdefault((version.table_id, version.version), (version, []))[1]
+                    changes = held.of(version, key_names(version) if mode == "upsert" else ())
                     kept = kept_parts(rows, version, self._feed) if len(rows) else []
                     if version.soft_deletes:
                         kept = sent_parts(kept, soft_delete_time(version, is_sql=False))
-                    of_table += [part_changes(part, self._config.sink.iceberg.mode) for part in kept]
-        resynced = {(version.table_id, version.version): version for version in self._resynced(tables, step)}
-        for key, version in resynced.items():
-            parts.setdefault(key, (version, []))
-        yield from (part for key, part in parts.items() if part[1] or key in resynced)
+                    for part in kept:
+                        held.add(changes, part_changes(part, mode))
+        resynced = [held.of(version) for version in self._resynced(tables, step)]
+        yield from (changes for changes in held if not changes.is_empty or changes in resynced)
 
     def _resynced(self, tables: LakeTables, step: Cut) -> Iterator[TableVersion]:
         """Yield the tables that a step says more of than rows, and have not had it."""
@@ -290,16 +298,18 @@ class LakeRun:
             if done is not None and done.watermark_ts < step.upto_ts:
                 yield version
 
-    def _rows_of(self, step: Cut) -> Iterator[RowChanges]:
-        raw = self._reader.read_cut(step, _RAW_BYTES_MAX)
-        assert raw is not None  # it is never too much
+    def _rows_of(self, step: Cut) -> Generator[RowChanges]:
         program = FeedProgram(self._schemas.store, self._feed)
-        if raw.shared is not None:
-            return raw.shared.rows(program.is_wanted)
-        return chain(gather_rows(iter(raw.records), step, program.is_wanted), self._image_rows(step, program))
-
-    def _image_rows(self, step: Cut, program: FeedProgram) -> Iterator[RowChanges]:
-        """Yield the rows of a step's chunks. A reader of them is made for it: they come once in a table's life."""
-        if step.chunks:
-            with closing(self._images.reader(self._given_up.is_set)) as images:
+        raw = self._reader.read_cut(step, RAW_BYTES_MAX)
+        if raw is not None and raw.shared is not None:
+            yield from raw.shared.rows(program.is_wanted)
+            return
+        if raw is not None:
+            yield from gather_rows(iter(raw.records), step, program.is_wanted)
+        else:  # again from its start, and none of it is kept
+            log.info("cut is too large to hold", extra={"upto_ts": step.upto_ts, "bytes_max": RAW_BYTES_MAX})
+            with closing(self._own.reader(self._own.topics.region_events, self._given_up.is_set)) as reader:
+                yield from gather_rows(raw_records(reader, step, lambda _: None), step, program.is_wanted)
+        if step.chunks:  # a reader of them is made for it: they come once in a table's life
+            with closing(self._own.reader(self._own.topics.images, self._given_up.is_set)) as images:
                 yield from chunk_changes(read_chunks(images, step, lambda _: None), program.is_wanted)

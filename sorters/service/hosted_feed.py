@@ -38,7 +38,7 @@ from sorters.run.feed_lock import FeedLock, SorterLockLostError
 from sorters.run.feed_run import END_S, FeedRun
 from sorters.run.first_log import LOOK_S as PROLOGUE_LOOK_S
 from sorters.run.first_log import runnable
-from sorters.run.lake_run import ImageSource, LakeRun
+from sorters.run.lake_run import LakeRun, OwnReads
 from sorters.run.sources import RunSources
 from sorters.run.status import Edition, StatusBoard
 from sorters.service.feed_shares import FeedShares, HostedShare
@@ -260,7 +260,7 @@ class HostedFeed:
         image_name = image_feed(info.namespace, info.changefeed_id, edition.created_zxid)
         return LakeRun(
             home.spark,
-            images=ImageSource(image_name, raw_config, topics.images),
+            own=OwnReads(image_name, raw_config, topics, home.data_dir.joinpath("sorters", *self.assigned.name)),
             sources=home.sources(info.upstream, entry.checkpoint_ts),
             info=info,
             config=config,

@@ -116,7 +116,7 @@ def test_lake_rows_by_columns_are_those_of_spark_also_after_ddl_and_compaction(r
             if table is sparks:
                 rows.merge(table.name, changes, KEY)
             else:
-                assert files.merge(table, changes, KEY)
+                assert files.merge(table, [changes], KEY)
             table.publish(Ts(10 + number))
         assert _held(lake, "ours") == _held(lake, "sparks")
     by_spark = [rows.session.table(f"lake.s.{name}").orderBy("id", "part").collect() for name in ("ours", "sparks")]
@@ -143,7 +143,7 @@ def test_field_that_is_set_aside_keeps_what_it_held_beside_the_new_one(rows: Lak
     assert plan_evolution(table.fields(), wanted, "t").is_empty
     table.begin()
     changed = pa.table({OP: ["U", "I"], "id": [2, 3], "part": ["a", "a"], "v": ["eight", "three"]})
-    assert not files.merge(table, changed, KEY), "a row keeps its value of a field that no column has"
+    assert not files.merge(table, [changed], KEY), "a row keeps its value of a field that no column has"
     rows.merge(table.name, changed, KEY)
     table.publish(Ts(20))
     held = [(row["id"], row["v_until_20"], row["v"]) for row in _held(lake, "aside")]
@@ -197,12 +197,12 @@ def test_process_that_goes_on_late_is_refused_by_the_table_wherever_it_stood(row
         assert heir is not None
         late.begin()
         if not is_put_late:
-            assert LakeFiles(jvm, OWNER.branch).append(late, change)
+            assert LakeFiles(jvm, OWNER.branch).append(late, [change])
         heir.begin()
-        assert LakeFiles(jvm, heir_owner.branch).append(heir, change)
+        assert LakeFiles(jvm, heir_owner.branch).append(heir, [change])
         heir.publish(Ts(10))
         if is_put_late:
-            assert LakeFiles(jvm, OWNER.branch).append(late, change)
+            assert LakeFiles(jvm, OWNER.branch).append(late, [change])
         assert not late.is_overtaken(), "by no compaction: it must not write again"
         with pytest.raises(LakeOvertakenError):
             late.publish(Ts(10))

@@ -148,6 +148,37 @@ def test_lake_changefeeds_of_a_sorter_service_are_written_in_one_session(
     assert_every_change_is_there_once(log, bank)
 
 
+TINY_MEMORY = """
+from sorters.run import lake_run
+from sorters.run.lake import held_changes
+lake_run.RAW_BYTES_MAX, held_changes.HELD_BYTES_MAX, held_changes.GROUP_BYTES = 1_000, 2_000, 2_000
+"""
+
+
+@nightly
+@patient
+@pytest.mark.parametrize("mode", ["append", "upsert"])
+def test_lake_commit_that_does_not_fit_in_memory_is_the_upstream_and_published_at_once(
+    bank: LakeBank, sorter: Sorter, lake: Lake, mode: str
+) -> None:
+    sorter.create(bank.log.upstream, _uri(lake, mode), start_ts=START_TS)
+    sorter.trouble = TINY_MEMORY
+    bank.open()
+    sorter.start()
+    sorter.wait_checkpoint(bank.advance(), 500)
+    before = lake.data_files("bank", "debit")
+    bank.transfer(60)
+    sorter.wait_checkpoint(bank.advance(), 500)
+    assert sorter.stop() == 0
+    assert "cut is too large to hold" in sorter.log()
+    assert lake.data_files("bank", "debit") > before + 1, "one commit, and several files"
+    assert len(lake.watermarks("bank", "debit")) == len(set(lake.watermarks("bank", "debit")))
+    if mode == "append":
+        assert_every_change_is_there_once(lake, bank)
+    else:
+        assert_each_tag_is_the_upstream(lake, bank)
+
+
 DIES = """
 import os, signal
 from sorters.run.lake.catalog import LakeTable

@@ -29,6 +29,9 @@ class Reason(StrEnum):
     WORTH_A_JOB = "worth_a_job"
     """On this machine, but sooner done by several workers, for little more CPU."""
     CHEAPER_ON_DRIVER = "cheaper_on_driver"
+    LAKE_LAYOUT = "lake_layout"
+    """Of lake tables: files of one are not the driver's to write, for it has partitions or an order, stands on no local
+    file system, or has a field that is not TiDB's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

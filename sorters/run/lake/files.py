@@ -9,12 +9,13 @@ order, or stands on no local file system.
 """
 
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -55,42 +56,53 @@ class LakeFiles:
     def __init__(self, jvm: Any, branch: str) -> None:
         self._jvm, self._branch = jvm, branch
 
-    def append(self, table: LakeTable, rows: pa.Table) -> bool:
-        """Add rows; False: it is Spark's to do."""
+    def append(self, table: LakeTable, groups: Iterable[pa.Table]) -> bool:
+        """Add rows, each group as a data file; False: it is Spark's to do."""
         if not self._is_ours(table.java):
             return False
-        written = self._data_file(table.java, rows)
-        if written is None:
-            return False
-        table.java.newAppend().appendFile(written).toBranch(self._branch).commit()
-        return True
-
-    def merge(self, table: LakeTable, rows: pa.Table, keys: Sequence[str]) -> bool:
-        """Write the last change of each key: delete, update or insert its row; False: it is Spark's to do."""
-        table.java.refresh()
-        if not self._is_ours(table.java) or set(_field_ids(table.java)) - set(rows.column_names):
-            return False  # of a field that no column has, a row keeps its value, which is not at hand
-        wanted = rows.select(list(keys))
-        files = self._files_with(table.java, wanted)
-        if files is None:
-            return False
-        deletes = []
-        for file in files:
-            positions = self._positions(table.java, file, wanted)
-            if positions is None:
-                return False
-            if len(positions):
-                deletes.append(self._delete_file(table.java, file.path, positions))
-        new = rows.filter(pc.not_equal(rows.column(OP), "D")).drop_columns([OP])
-        delta = table.java.newRowDelta()
-        if new.num_rows:
-            written = self._data_file(table.java, new)
+        append, count = table.java.newAppend(), 0
+        for rows in groups:
+            written = self._data_file(table.java, rows)
             if written is None:
                 return False
-            delta.addRows(written)
-        for delete in deletes:
-            delta.addDeletes(delete)
-        if deletes or new.num_rows:
+            append.appendFile(written)
+            count += 1
+        if count:
+            append.toBranch(self._branch).commit()
+        return True
+
+    def merge(self, table: LakeTable, groups: Iterable[pa.Table], keys: Sequence[str]) -> bool:
+        """Write the last change of each key: delete, update or insert its row; False: it is Spark's to do. No key is in
+        two groups.
+        """
+        table.java.refresh()
+        if not self._is_ours(table.java):
+            return False
+        delta, fields, is_empty = table.java.newRowDelta(), set(_field_ids(table.java)), True
+        deleted: dict[str, list[Positions]] = {}
+        for rows in groups:
+            if fields - set(rows.column_names):
+                return False  # of a field that no column has, a row keeps its value, which is not at hand
+            wanted = rows.select(list(keys))
+            files = self._files_with(table.java, wanted)
+            if files is None:
+                return False
+            for file in files:
+                positions = self._positions(table.java, file, wanted)
+                if positions is None:
+                    return False
+                if len(positions):
+                    deleted.setdefault(file.path, []).append(positions)
+            new = rows.filter(pc.not_equal(rows.column(OP), "D")).drop_columns([OP])
+            if new.num_rows:
+                written = self._data_file(table.java, new)
+                if written is None:
+                    return False
+                delta.addRows(written)
+                is_empty = False
+        for path, parts in deleted.items():  # one delete file each, whatever the groups
+            delta.addDeletes(self._delete_file(table.java, path, np.sort(np.concatenate(parts))))
+        if deleted or not is_empty:
             delta.toBranch(self._branch).commit()
         return True
 

@@ -1,7 +1,8 @@
 """The lake tables of one run: each is written, follows its DDL, and is tagged with all others."""
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -16,7 +17,7 @@ from sorters.core.cut.cut import Cut
 from sorters.core.cut.images import LeftOut
 from sorters.core.feed.ddl_filter import events_to_send
 from sorters.core.feed.feed import CompiledFeed
-from sorters.core.lake.changes import in_order, written_columns
+from sorters.core.lake.changes import written_columns
 from sorters.core.lake.columns import checked_name, key_names, lake_columns, lake_type
 from sorters.core.lake.commits import (
     LakeProgress,
@@ -35,6 +36,7 @@ from sorters.core.lake.values import lake_array
 from sorters.core.mount.filled_columns import ConstantColumn
 from sorters.run.lake.catalog import LakeCatalog, LakeTable
 from sorters.run.lake.files import LakeFiles
+from sorters.run.lake.held_changes import TableChanges
 from sorters.run.lake.maintenance import compact, expire
 from sorters.run.lake.names import LakeName
 from sorters.run.lake.rows import LakeRows
@@ -43,6 +45,15 @@ log = logging.getLogger(__name__)
 
 OVERTAKEN_MAX = 3
 """How often a commit begins again before the run fails, and with it is tried again after a while."""
+
+
+@dataclass(slots=True)
+class Written:
+    """What the changes of a table have come to."""
+
+    rows: int = 0
+    by_spark: bool = False
+    """Whether Spark wrote its files, and not this process."""
 
 
 class LakeTables:
@@ -86,17 +97,16 @@ class LakeTables:
             raise LakeSchemaError("a table cannot be a lake table", table=version.name, reason=reason, **where)
         return None if table is None else table.progress()
 
-    def write(self, version: TableVersion, changes: Sequence[pa.Table], step: Cut) -> int:
-        """Write and publish the changes of a table within a step of a cut, rows of its image among them; return how
-        many there were. There may be none where its image is a resync's: then what it says of keys is noted.
+    def write(self, changes: TableChanges, step: Cut) -> Written:
+        """Write and publish the changes of a table within a step of a cut, rows of its image among them. There may be
+        none where its image is a resync's: then what it says of keys is noted.
 
         Raises:
             LakeSchemaError, LakeValueError: its lake table cannot hold them.
             Exception: Spark's, Py4J's.
         """
-        name, mode = self.name(version), self._settings.mode
-        ordered = in_order(changes) if changes else None
-        rows = None if ordered is None else written_columns(ordered, version, mode)
+        version, mode = changes.version, self._settings.mode
+        name = self.name(version)
         self._check_lease()
         table = self._known(name)
         if table is None:
@@ -106,21 +116,30 @@ class LakeTables:
         if table.schema_ts < version.version:
             table.evolve(self._evolution(table, version), version.table_id, version.version)
 
+        written = Written()
+
+        def groups() -> Iterator[pa.Table]:
+            for group in changes.groups():
+                written.rows += int(group.num_rows)
+                yield written_columns(group, version, mode)
+
         def put() -> None:
-            if rows is None:
+            if changes.is_empty:
                 return
-            if mode == "append":
-                if not self._files.append(table, rows):
+            keys = key_names(version) if mode == "upsert" else ()
+            written.rows, files = 0, self._files
+            if files.append(table, groups()) if mode == "append" else files.merge(table, groups(), keys):
+                return
+            written.rows, written.by_spark = 0, True
+            for rows in groups():
+                if mode == "append":
                     self._rows.append(name, rows)
-            else:
-                keys = key_names(version)
-                if not self._files.merge(table, rows, keys):
+                else:
                     self._rows.merge(name, rows, keys)
 
         self._write_and_publish(table, put, step.upto_ts, chunks=self.resynced(version, step))
-        count = 0 if ordered is None else int(ordered.num_rows)
-        log.debug("lake table is written", extra={"table": str(name), "rows": count, "upto_ts": step.upto_ts})
-        return count
+        log.debug("lake table is written", extra={"table": str(name), "rows": written.rows, "upto_ts": step.upto_ts})
+        return written
 
     def resynced(self, version: TableVersion, step: Cut) -> tuple[ImageChunk, ...]:
         """Return the chunks of a step after which a lake table loses what they lack. None of a table that has become

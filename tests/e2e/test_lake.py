@@ -2,8 +2,7 @@
 
 The upstream is the region server, in this process: what its store holds at a ts is the truth, and each tag must show
 it. Money moves between two tables all the time; another one has rows from before the bus. ``make nightly`` runs it
-(``NIGHTLY_LAKE``): over an open bus with a catalog of files, and over a locked-down one whose catalog is a database
-with a password.
+(``NIGHTLY_LAKE``) over an open bus with a catalog of files.
 """
 
 import contextlib
@@ -142,7 +141,7 @@ def _parts(name: str) -> tuple[str, str]:
     return schema, table
 
 
-@pytest.fixture(params=["hadoop", "locked-down jdbc"])
+@pytest.fixture(params=["hadoop"])
 def running(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LakeBus]:
     folder, secrets = tmp_path / "lake", None
     lake: Lake = Lake(folder)

@@ -64,9 +64,6 @@ def check_changefeed(config: ChangefeedConfig, origin: Origin) -> None:
 def _check_database(config: ChangefeedConfig, origin: Origin) -> None:
     if config.sink.protocol is not None:
         raise origin.error(("sink", "protocol"), "a database sink has no protocol")
-    if config.bdr_mode:
-        text = "bdr-mode is not supported yet with a database sink: what it writes would come back"
-        raise origin.not_yet(("bdr-mode",), text)
 
 
 def _check_active_active(config: ChangefeedConfig, origin: Origin) -> None:

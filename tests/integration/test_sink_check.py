@@ -115,6 +115,12 @@ def test_database_sink_is_logged_into_in_its_zone(mariadb: LocalMariaDb) -> None
     check(mariadb.uri("time-zone="), zone="Asia/Shanghai")
 
 
+def test_database_sink_that_cannot_mark_our_writes_is_refused_for_bdr_mode(mariadb: LocalMariaDb) -> None:
+    check(mariadb.uri(), {"bdr-mode": False})
+    with pytest.raises(SinkRefusedError, match="tidb_cdc_write_source"):
+        check(mariadb.uri(), {"bdr-mode": True})
+
+
 def test_database_sink_that_is_the_upstream_is_refused(mariadb: LocalMariaDb) -> None:
     """A TiDB says who it is in a table; a keyspace of another name would be another cluster, but MariaDB has none."""
     run(mariadb, *tidb_of(OURS))

@@ -51,7 +51,6 @@ def test_sink_uri_of_a_database_sets_ticdcs_parameters_over_the_file() -> None:
         ("mysql://root@h/?worker-count=0", "", "worker-count"),
         ("mysql://root@h/?protocol=canal-json", "", "protocol"),
         ("mysql://root@h/", '[sink]\nprotocol = "avro"', "no protocol"),
-        ("mysql://root@h/", "bdr-mode = true", "bdr-mode"),
     ],
 )
 def test_settings_that_do_not_fit_a_database_are_refused(uri: str, text: str, word: str) -> None:

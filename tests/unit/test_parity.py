@@ -40,7 +40,7 @@ def test_page_is_what_the_rows_come_to() -> None:
     [
         (judge_key, Row("no-such-key", "", "canal-json | no-such-key = 1", "", ""), Mark.UNKNOWN),
         (judge_key, Row("memory-quota", "", "canal-json | memory-quota = 5", "", ""), Mark.NO_EFFECT),
-        (judge_key, Row("bdr-mode", "", "mysql | bdr-mode = true", "", ""), Mark.REFUSED),
+        (judge_key, Row("active", "", "mysql | enable-active-active = true", "", ""), Mark.REFUSED),
         (judge_key, Row("bdr-mode", "", "canal-json | bdr-mode = true", "tests/unit/no_such_test", ""), Mark.SILENT),
         (judge_parameter, Row("x", "", "mysql://root@h/?no-such=1 | no-such", "", ""), Mark.UNKNOWN),
         (judge_parameter, Row("x", "", "", "", ""), Mark.SILENT),

@@ -9,7 +9,7 @@ import pytest
 from consumers.processors.apply.connection import Connector, is_tidb
 from consumers.processors.apply.ddl import DdlRunner, fingerprint
 from consumers.processors.apply.destination import DatabaseDestination
-from consumers.processors.apply.errors import DdlRefusedError, RecoverRefusedError
+from consumers.processors.apply.errors import DdlRefusedError, DestinationRefusedError, RecoverRefusedError
 from consumers.processors.core.apply.partition import DdlMark
 from consumers.processors.core.apply.statements import StatementSettings
 from schemas.config.changefeed import load_changefeed
@@ -200,3 +200,24 @@ def test_a_recover_by_upstreams_job_names_the_table_instead() -> None:
         run(server, recover("RECOVER TABLE BY JOB 412"))
     assert "RECOVER TABLE `rec`.`lk`" in server.said
     assert not any("JOB" in sql for sql in server.said)
+
+
+@pytest.mark.parametrize("multi_statements", [True, False], ids=["rows", "ddl"])
+@pytest.mark.parametrize(
+    "known", [(), tuple(name for name in TIDB_ONLY if name != "tidb_cdc_write_source")], ids=["no TiDB", "older TiDB"]
+)
+def test_bdr_mode_needs_a_destination_that_marks_our_writes(known: tuple[str, ...], multi_statements: bool) -> None:
+    with FakeTidb(knows(*known)) as server:
+        config = load_changefeed(server.uri, {"bdr-mode": True})
+        assert config.uri.server is not None
+        with pytest.raises(DestinationRefusedError, match="tidb_cdc_write_source"):
+            Connector(config.uri.server, config)(multi_statements=multi_statements)
+
+
+@pytest.mark.parametrize("multi_statements", [True, False], ids=["rows", "ddl"])
+def test_bdr_mode_marks_each_session_of_a_tidb(multi_statements: bool) -> None:
+    with FakeTidb(knows(*TIDB_ONLY)) as server:
+        config = load_changefeed(server.uri, {"bdr-mode": True})
+        assert config.uri.server is not None
+        Connector(config.uri.server, config)(multi_statements=multi_statements).close()
+        assert "SET SESSION tidb_cdc_write_source=1" in server.said

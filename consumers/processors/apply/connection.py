@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import pymysql
 from pymysql.constants import CLIENT
 
-from consumers.processors.apply.errors import errno, general_error, may_heal
+from consumers.processors.apply.errors import DestinationRefusedError, errno, general_error, may_heal
 from schemas.config.settings import ChangefeedConfig
 from schemas.config.sink.sink_uri import DatabaseServer
 from schemas.errors import ConfigError
@@ -85,6 +85,9 @@ class Connector:
         except pymysql.MySQLError as error:
             connection.close()
             raise general_error(error, address=f"{self.server.host}:{self.server.port}") from error
+        except DestinationRefusedError:
+            connection.close()
+            raise
         return connection
 
     def _set_up(self, connection: Connection) -> None:
@@ -95,6 +98,7 @@ class Connector:
         # Asked for one by one: a TiDB need not say in its version that it is one, and an older one lacks some.
         known = {str(row[0]).lower() for row in select(connection, _WHICH_VARIABLES, (tuple(wanted),))}
         if not known:
+            self._refuse_unmarked()
             return
         settings = ", ".join(f"{name}={value}" for name, value in wanted.items() if name in known)
         connection.query(f"SET SESSION {settings}".encode())
@@ -104,6 +108,15 @@ class Connector:
         except pymysql.MySQLError as error:
             if errno(error) != _UNKNOWN_VARIABLE:
                 raise
+            self._refuse_unmarked()
+
+    def _refuse_unmarked(self) -> None:
+        if self.config.bdr_mode:  # the changefeed of the way back would send what we write
+            raise DestinationRefusedError(
+                "bdr-mode needs a destination that marks our writes: a TiDB with tidb_cdc_write_source (6.5 or later)",
+                key="bdr-mode",
+                address=f"{self.server.host}:{self.server.port}",
+            )
 
     def _tls(self) -> ssl.SSLContext | None:
         mysql = self.config.sink.mysql

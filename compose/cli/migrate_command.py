@@ -13,7 +13,7 @@ from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
     from compose.operator.api_calls import ApiCalls
-    from compose.operator.migration import TicdcChangefeed, Verdict
+    from compose.operator.migration import Verdict
 
 STATUS_REFUSED = 1
 
@@ -43,6 +43,12 @@ def _ticdc_options(command: Any) -> Any:
 @click.option(
     "--take-over", is_flag=True, help="Pause those that run there, and create them here at their checkpoints."
 )
+@click.option(
+    "--tz",
+    default="",
+    metavar="NAME",
+    help="Zone of TiCDC's servers, in which it writes TIMESTAMPs into messages and files; --take-over wants it.",
+)
 @click.option("--no-confirm", is_flag=True, help="Do not ask.")
 @namespace_option
 @server_options
@@ -53,6 +59,7 @@ def migrate(
     sink_uri: Sequence[str],
     out: Path | None,
     take_over: bool,
+    tz: str,
     no_confirm: bool,
     **ticdc: str,
 ) -> int:
@@ -83,7 +90,7 @@ def migrate(
             file.write_text(file_text(verdict))
             click.echo(f"wrote {file}", err=True)
     if take_over:
-        _take_over(source, api, [verdict.changefeed for verdict in verdicts if verdict.is_movable], no_confirm)
+        _take_over(source, api, [verdict for verdict in verdicts if verdict.is_movable], tz, no_confirm)
     return STATUS_REFUSED if any(verdict.refusal for verdict in verdicts) else 0
 
 
@@ -97,19 +104,25 @@ def _show(verdict: "Verdict") -> None:
     click.echo(f"{changefeed.changefeed_id}: {changefeed.state}, {mask_uri(changefeed.sink_uri)}: {judged}")
     for line in verdict.differs:
         click.echo(f"  differs: {line}")
+    if verdict.writes_times:
+        click.echo("  zone: TIMESTAMPs come in that of our captures (--tz); TiCDC's API does not tell its servers'")
     if verdict.refusal is not None:
         click.echo(f"  refused: {verdict.refusal}")
     elif changefeed.state not in MOVABLE:
         click.echo(f"  it is {changefeed.state} there: --take-over leaves it, as nobody knows what it waits for")
 
 
-def _take_over(source: "ApiCalls", api: "ApiCalls", changefeeds: "Sequence[TicdcChangefeed]", no_confirm: bool) -> None:
+def _take_over(
+    source: "ApiCalls", api: "ApiCalls", verdicts: "Sequence[Verdict]", time_zone: str, no_confirm: bool
+) -> None:
     from compose.operator.take_over import TakeOver, way_back
 
+    changefeeds = [verdict.changefeed for verdict in verdicts]
     if not changefeeds:
         click.echo("nothing to take over")
         return
     taker = TakeOver(source, api)
+    taker.check_zone(time_zone, [verdict.changefeed.changefeed_id for verdict in verdicts if verdict.writes_times])
     for changefeed in changefeeds:
         taker.check(changefeed)
     names = ", ".join(changefeed.changefeed_id for changefeed in changefeeds)

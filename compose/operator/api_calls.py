@@ -76,14 +76,14 @@ class ApiCalls:
         return self.call("GET", path, None, **query)
 
     def call(self, method: str, path: str, body: Mapping[str, Any] | None = None, **query: str) -> Any:
-        """Send a request; ``path`` is below /api/v2, or whole where it begins with /api or /debug.
+        """Send a request; ``path`` is below /api/v2, or whole where it begins with /api or /debug, or is /config.
 
         Raises:
             RefusedError: the server says no.
             BusError: it is not reached.
         """
         given = {name: value for name, value in query.items() if value}
-        target = path if path.startswith(("/api/", "/debug/")) else f"/api/v2{path}"
+        target = path if path.startswith(("/api/", "/debug/")) or path == "/config" else f"/api/v2{path}"
         target += f"?{urlencode(given)}" if given else ""
         answer = self.client.ask(method, target, None if body is None else json.dumps(body).encode())
         if answer.status >= HTTPStatus.BAD_REQUEST:

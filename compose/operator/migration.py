@@ -67,6 +67,8 @@ class Verdict:
     changefeed: TicdcChangefeed
     differs: tuple[str, ...] = ()
     refusal: BusError | None = None
+    writes_times: bool = False
+    """Whether TIMESTAMPs come as texts of a zone: in messages and files. A database has its own session's."""
 
     @property
     def same(self) -> int:
@@ -137,7 +139,7 @@ def judge(changefeed: TicdcChangefeed) -> Verdict:
         config = load_changefeed(MASKED.sub("masked", changefeed.sink_uri), changefeed.settings)
     except BusError as error:
         return Verdict(changefeed=changefeed, refusal=error)
-    differs = tuple(config.notes)
+    differs, writes_times = tuple(config.notes), config.uri.server is None
     where = {"changefeed": changefeed.changefeed_id}
     if MASKED.search(changefeed.sink_uri):
         refusal = SecretMaskedError(
@@ -153,7 +155,7 @@ def judge(changefeed: TicdcChangefeed) -> Verdict:
             **where,
         )
         return Verdict(changefeed=changefeed, differs=differs, refusal=refusal)
-    return Verdict(changefeed=changefeed, differs=differs)
+    return Verdict(changefeed=changefeed, differs=differs, writes_times=writes_times)
 
 
 def file_text(verdict: Verdict) -> str:

@@ -8,7 +8,7 @@ Rows that TiCDC had sent above its last checkpoint are sent once more, as after 
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -41,6 +41,12 @@ class NotTakenOverError(BusError):
     """It could not be created here; ``there`` says how it stands with TiCDC."""
 
     code, action = "migrate.not_taken_over", Action.STOP_CHANGEFEED
+
+
+class ZoneUnknownError(BusError):
+    """TIMESTAMPs might be written in another zone than TiCDC's, which its API does not tell."""
+
+    code, action = "migrate.zone_unknown", Action.STOP_CHANGEFEED
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +84,28 @@ class TakeOver:
                 ours=shown,
             )
         self.bus.call("POST", "/verify_table", {**self._settings(changefeed), "start_ts": 0})
+
+    def check_zone(self, time_zone: str, changefeeds: Sequence[str]) -> None:
+        """Refuse to go on in another zone than TiCDC's servers have.
+
+        Args:
+            time_zone: theirs, by name; empty: nobody has said.
+            changefeeds: that write TIMESTAMPs as texts, by id.
+
+        Raises:
+            ZoneUnknownError
+            BusError: the bus does not answer.
+        """
+        ours = str(self.bus.get("/config").get("tz", ""))
+        if changefeeds and time_zone != ours:
+            raise ZoneUnknownError(
+                "give by --tz which zone TiCDC's servers have (their --tz, or the machine's)"
+                if not time_zone
+                else "captures write TIMESTAMPs in another zone than TiCDC's servers: start them with that one by --tz",
+                changefeeds=", ".join(changefeeds),
+                there=time_zone,
+                here=ours,
+            )
 
     def run(self, changefeed: TicdcChangefeed) -> TakenOver:
         """Pause there, create here.

@@ -99,7 +99,7 @@ class Memory:
         return self.shares
 
     def settings(self) -> Mapping[str, Any]:
-        return {"addr": ME.address}
+        return {"addr": ME.address, "tz": "UTC"}
 
     def upstreams(self) -> Sequence[UpstreamView]:
         return [UpstreamView(upstream=UpstreamId("u"), status=self.status())]

@@ -191,7 +191,7 @@ def test_api_overview_counts_each_captures_tables(api: Api, bus: Memory) -> None
 
 
 def test_api_config_and_debug_show_the_process(api: Api) -> None:
-    assert api.ask("GET", "/config") == (200, {"addr": "127.0.0.1:1"})
+    assert api.ask("GET", "/config") == (200, {"addr": "127.0.0.1:1", "tz": "UTC"})
     threads = api.http.get("/debug/pprof/goroutine").text
     assert "MainThread" in threads and "debug_routes.py" in threads
     stacks = api.http.get("/debug/pprof/profile?seconds=0.05").text.splitlines()

@@ -94,7 +94,7 @@ def test_take_over_pauses_there_and_creates_at_the_checkpoint_of_the_pause(
     run: Run, ticdc: RecordedTicdc, bus: Bus
 ) -> None:
     checkpoint_ts, before_ts = ticdc.stopped["full"]["checkpoint_ts"], ticdc.infos["full"]["checkpoint_ts"]
-    status, shown, _ = run("--take-over", "--no-confirm", "-c", "full")
+    status, shown, _ = run("--take-over", "--tz", "UTC", "--no-confirm", "-c", "full")
     info = bus.kept["default", "full"].info
     assert status == 0
     assert checkpoint_ts > before_ts
@@ -105,9 +105,31 @@ def test_take_over_pauses_there_and_creates_at_the_checkpoint_of_the_pause(
     assert f"cdc cli changefeed resume --server {ticdc.url} -c full --overwrite-checkpoint-ts TSO" in shown
 
 
+@pytest.mark.parametrize(
+    ("tz", "text"), [((), "give by --tz"), (("--tz", "Asia/Shanghai"), "start them with that one by --tz")]
+)
+def test_changefeed_whose_times_may_shift_is_not_taken_over(
+    run: Run, ticdc: RecordedTicdc, bus: Bus, tz: tuple[str, ...], text: str
+) -> None:
+    status, shown, said = run("--take-over", *tz, "--no-confirm", "-c", "full")
+    assert status == 1
+    assert "  zone: TIMESTAMPs come in that of our captures (--tz)" in shown
+    assert "[migrate.zone_unknown]" in said and text in said and "changefeeds=full" in said and "here=UTC" in said
+    assert ticdc.posted == []
+    assert bus.kept == {}
+
+
+def test_database_is_taken_over_whatever_the_zone(run: Run, ticdc: RecordedTicdc, bus: Bus) -> None:
+    uri = "mysql://root@127.0.0.1:4000/"
+    ticdc.infos["plain"] = {**ticdc.infos["plain"], "sink_uri": uri, "config": {}}
+    status, shown, _ = run("--take-over", "--no-confirm", "-c", "plain")
+    assert (status, "zone:" in shown) == (0, False)
+    assert bus.kept["default", "plain"].info.sink_uri == uri
+
+
 def test_what_cannot_be_created_here_goes_on_there(run: Run, ticdc: RecordedTicdc, bus: Bus) -> None:
     ticdc.stopped["full"] = {**ticdc.stopped["full"], "checkpoint_ts": 9}  # the raw log of this bus begins at 10
-    status, _, said = run("--take-over", "--no-confirm", "-c", "full")
+    status, _, said = run("--take-over", "--tz", "UTC", "--no-confirm", "-c", "full")
     assert status == 1
     assert "[migrate.not_taken_over]" in said
     assert "there=goes on" in said
@@ -119,14 +141,14 @@ def test_what_cannot_be_created_here_goes_on_there(run: Run, ticdc: RecordedTicd
 def test_changefeed_that_cannot_go_on_there_either_is_said_to_stand(run: Run, ticdc: RecordedTicdc) -> None:
     ticdc.stopped["full"] = {**ticdc.stopped["full"], "checkpoint_ts": 9}
     ticdc.refused[f"{LIST}/full/resume"] = (500, {"error_code": "CDC:ErrOwnerNotFound", "error_msg": "owner not found"})
-    status, _, said = run("--take-over", "--no-confirm", "-c", "full")
+    status, _, said = run("--take-over", "--tz", "UTC", "--no-confirm", "-c", "full")
     assert status == 1
     assert "there=paused; `cdc cli changefeed resume` is for you to run" in said
 
 
 def test_bus_of_another_tidb_takes_nothing_over(run: Run, ticdc: RecordedTicdc, bus: Bus) -> None:
     bus.cluster_id = 7
-    status, _, said = run("--take-over", "--no-confirm", "-c", "full")
+    status, _, said = run("--take-over", "--tz", "UTC", "--no-confirm", "-c", "full")
     assert status == 1
     assert f"[migrate.other_upstream] the bus pulls another TiDB cluster (changefeed=full, cluster_id={CLUSTER}" in said
     assert ticdc.posted == []
@@ -134,7 +156,7 @@ def test_bus_of_another_tidb_takes_nothing_over(run: Run, ticdc: RecordedTicdc, 
 
 def test_stopped_changefeed_is_judged_and_left(run: Run, ticdc: RecordedTicdc, bus: Bus) -> None:
     ticdc.infos["full"] = ticdc.stopped["full"]
-    status, shown, _ = run("--take-over", "--no-confirm", "-c", "full")
+    status, shown, _ = run("--take-over", "--tz", "UTC", "--no-confirm", "-c", "full")
     assert status == 0
     assert "it is stopped there: --take-over leaves it" in shown
     assert "nothing to take over" in shown
@@ -152,12 +174,14 @@ def test_masked_secret_is_asked_for_and_never_taken_for_one(
     run: Run, ticdc: RecordedTicdc, bus: Bus, masked: str
 ) -> None:
     ticdc.infos["plain"] = {**ticdc.infos["plain"], "sink_uri": masked, "config": {}}
-    status, shown, _ = run("--take-over", "--no-confirm", "-c", "plain")
+    status, shown, _ = run("--take-over", "--tz", "UTC", "--no-confirm", "-c", "plain")
     assert status == 1
     assert "refused: [migrate.secret_masked] TiCDC shows the sink URI without its secrets" in shown
     assert (ticdc.posted, bus.kept) == ([], {})
     given = masked.replace("xxxxx", "s3cr3t")
-    status, shown, said = run("--take-over", "--no-confirm", "-c", "plain", "--sink-uri", f"plain={given}")
+    status, shown, said = run(
+        "--take-over", "--tz", "UTC", "--no-confirm", "-c", "plain", "--sink-uri", f"plain={given}"
+    )
     assert (status, "s3cr3t" in shown + said) == (0, False)
     assert bus.kept["default", "plain"].info.sink_uri == given
 

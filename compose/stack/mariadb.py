@@ -140,7 +140,8 @@ class LocalMariaDb(Scoped):
         assert self.child is None or not self.child.is_running(), "two servers would share one folder"
         program = find_mariadb(self.say)
         folder = self.data.resolve()
-        folder.mkdir(parents=True, exist_ok=True)
+        # A server that starts deletes temporary tables in its folder for them, those of other servers, too.
+        (folder / "temporary").mkdir(parents=True, exist_ok=True)
         if not (folder / "data" / "mysql").is_dir():
             _bootstrap(program, folder)
         if not self.port:
@@ -197,7 +198,7 @@ class LocalMariaDb(Scoped):
 def _command(program: MariadbProgram, folder: Path) -> list[str]:
     command = [str(program.server), "--no-defaults", f"--datadir={folder}/data", f"--lc-messages-dir={program.share}"]
     command += [f"--character-sets-dir={program.share}/charsets", "--character-set-server=utf8mb4"]
-    command += ["--max-allowed-packet=64M", "--innodb-buffer-pool-size=128M"]
+    command += [f"--tmpdir={folder}/temporary", "--max-allowed-packet=64M", "--innodb-buffer-pool-size=128M"]
     command += ["--innodb-log-file-size=64M", "--performance-schema=OFF", "--plugin-dir=/nonexistent"]
     return [*command, "--user=root"] if os.geteuid() == 0 else command
 

@@ -14,16 +14,13 @@ from pathlib import Path
 import numpy as np
 import psutil
 from confluent_kafka import Consumer, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from compose.local.bus import BusOptions, LocalBus
 from compose.stack.children import TIDEBUS
 from compose.stack.local import Addresses
 from consumers.control.changefeeds.store import ChangefeedRequest
-from edges.zookeeper.session import Session
 from schemas.errors import BusError
 from schemas.ids import UpstreamId, physical_ms
-from schemas.nodes.sorter_service import ServicePaths, decode_entries
 from schemas.sink.position import POSITION_HEADER, PositionClass, decode_position
 from tests.bench.upstream import SCHEMA, Upstream
 from tests.bench.zookeeper_requests import received_packets
@@ -33,9 +30,6 @@ CAPTURE, SORTERS = "capture", "sorters"
 START_TIMEOUT_S = 240.0
 PROTOCOLS = ("canal-json", "avro", "open-protocol")
 TOPIC_PREFIX = "feed-"
-SAMPLE_EVERY = 10
-TOPICS_TIMEOUT_S = 120.0
-"""Three hundred changefeeds have some 4,000 topics."""
 ALL_TABLES_EVERY = 5
 TABLES_SHARE = 10
 
@@ -107,17 +101,6 @@ class FeedsBus:
         own_cpu_s = {each.pid: cpu_s_of(each, with_ended=False) for each in ours}
         return Usage(time.monotonic(), sum(map(cpu_s_of, ours)), received_packets(port), own_cpu_s, servers)
 
-    def rows(self) -> tuple[int, int]:
-        """Return how many rows the changefeeds have written, by what their services say, and Spark's tasks of them."""
-        paths = ServicePaths(self.bus.zk_paths)
-        with Session(self.bus.addresses.zookeeper_access) as session, session.requests("reading progress") as client:
-            folders = [f"{paths.progress}/{service}" for service in client.get_children(paths.progress)]
-            nodes = [
-                client.get(f"{folder}/{number}")[0] for folder in folders for number in client.get_children(folder)
-            ]
-        entries = [entry for node in nodes for entry in decode_entries(node)]
-        return sum(entry.rows_total for entry in entries), sum(entry.spark_rows_total for entry in entries)
-
     def memory_mb(self) -> dict[str, float]:
         """Return the proportional sizes of all processes of the bus but Kafka."""
         others = {name: _pss_mb(psutil.Process(self.bus.part(name).pid)) for name in ("zookeeper", "registry")}
@@ -187,16 +170,7 @@ def start_sorters(bus: LocalBus, folder: Path, master: str, *more: str) -> None:
 class Arrivals:
     """A consumer of all sink topics, from their ends at :meth:`follow` on. :meth:`close` must be called."""
 
-    def __init__(self, kafka: str, *, is_sample: bool = False) -> None:
-        """``is_sample``: it reads one partition of each changefeed, and looks at each tenth message: a process that
-        reads all that a hundred changefeeds write takes half a core of a machine that they share.
-        """
-        self._every, self._is_sample = SAMPLE_EVERY if is_sample else 1, is_sample
-        self._seen = 0
-        self._chosen: dict[str, tuple[str, int]] = {}
-        """The partition of each changefeed that a sample is taken of."""
-        self._known: set[tuple[str, int]] = set()
-        self._admin = AdminClient({"bootstrap.servers": kafka, "log_level": 3})
+    def __init__(self, kafka: str) -> None:
         self._consumer = Consumer(
             {
                 "bootstrap.servers": kafka,
@@ -210,44 +184,30 @@ class Arrivals:
 
     def follow(self) -> int:
         """Take up the partitions that there are now; return their number."""
-        topics = self._consumer.list_topics(timeout=TOPICS_TIMEOUT_S).topics
-        self._known = {
+        topics = self._consumer.list_topics(timeout=30).topics
+        partitions = {
             (name, partition)
             for name, topic in topics.items()
             if name.startswith(TOPIC_PREFIX)
             for partition in topic.partitions
         }
-        if self._is_sample:
-            for each in sorted(self._known):
-                self._chosen.setdefault(_feed_of(each[0]), each)
-        wanted = set(self._chosen.values()) if self._is_sample else self._known
-        fresh = wanted - self._followed
+        fresh = partitions - self._followed
         if fresh:
             self._consumer.incremental_assign([TopicPartition(*each, -1) for each in fresh])
-            self._followed = wanted
-        return len(self._known)
-
-    def ends(self) -> int:
-        """Return how many messages there have been in all partitions that :meth:`follow` found, watermarks too."""
-        wanted = {TopicPartition(*each): OffsetSpec.latest() for each in self._known}
-        answers = self._admin.list_offsets(wanted, request_timeout=TOPICS_TIMEOUT_S).values()
-        return sum(int(answer.result().offset) for answer in answers)
+            self._followed = partitions
+        return len(self._followed)
 
     def take(self, seconds: float) -> dict[str, list[float]]:
-        """Return the lags of row messages that arrive within ``seconds``, or of a sample of them, in seconds, by
-        changefeed.
-        """
+        """Return the lags of row messages that arrive within ``seconds``, in seconds, by changefeed."""
         lags: dict[str, list[float]] = {}
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             messages = self._consumer.consume(10_000, timeout=0.02)
             arrived_s = time.time()
-            first = -self._seen % self._every
-            self._seen += len(messages)
-            for message in messages[first :: self._every]:
+            for message in messages:
                 position = decode_position(dict(message.headers() or [])[POSITION_HEADER])
                 if position.position_class is PositionClass.ROW:
-                    name = _feed_of(message.topic())
+                    name = message.topic()[len(TOPIC_PREFIX) :].split("_", 1)[0]
                     lags.setdefault(name, []).append(arrived_s - physical_ms(position.commit_ts) / 1000)
         return lags
 
@@ -276,10 +236,6 @@ def percentiles(lags: dict[str, list[float]]) -> dict[str, float]:
     p50, p99 = np.percentile(np.concatenate([np.array(each) for each in lags.values()]), [50, 99])
     worst = max(float(np.percentile(each, 99)) for each in lags.values())
     return {"p50_s": round(float(p50), 3), "p99_s": round(float(p99), 3), "worst_p99_s": round(worst, 3)}
-
-
-def _feed_of(topic: str) -> str:
-    return topic[len(TOPIC_PREFIX) :].split("_", 1)[0]
 
 
 def _name(number: int) -> str:

@@ -152,7 +152,8 @@ class CutJob:
         Raises:
             Exception: Spark's, Py4J's; see :func:`sorters.log.failures.bus_error`.
         """
-        cut = replace(cut, note=preparation.watermark_note(cut))
+        if (note := preparation.watermark_note(cut)) is not None:
+            cut = replace(cut, note=note)
         orders, choice = _Orders(cut, preparation, extras, encoded_at_ms), self.choose(cut, backlog=backlog)
         counts = self._run_on_driver(orders) if choice.runner is Runner.DRIVER else None
         if counts is None:

@@ -61,11 +61,12 @@ def seen_bus(bus: Backend | None) -> SeenBus:
     if bus is None:
         return SeenBus(trouble="it has no session with ZooKeeper")
     try:
-        captures = {str(capture.capture_id): capture.address for capture in bus.captures()}
+        live = bus.captures()
+        captures = {str(capture.capture_id): capture.address for capture in live}
         stored = bus.services()
         services, entries = stored.service_of(), stored.entries()
         reasons = {name: entry.reason for (name, _), entry in entries.items()}
-        addresses = {capture.service_id: capture.address for capture in bus.captures() if capture.service_id}
+        addresses = {capture.service_id: capture.address for capture in live if capture.service_id}
         feeds = {}
         for feed in bus.all_feeds():
             name = (feed.info.namespace, feed.info.changefeed_id)

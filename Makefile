@@ -86,7 +86,7 @@ nightly: setup  ## what takes too long for `make test`: SCHEDULES=10000 of each 
 	  tests/e2e/test_lake.py
 	TIDEBUS_SECURE=1 NIGHTLY_DATABASE=1 $(BIN)/pytest -q $(UNRAISABLE) tests/e2e/test_kill_nine.py tests/e2e/test_database.py
 
-bench: setup  ## figures as JSON lines and a plot in bench-out/, some 18 min; ONLY=mount_encode (puller, lag, …) runs one
+bench: setup  ## figures as JSON lines and a plot in bench-out/, an hour; ONLY="lag puller …" runs some
 	@$(BIN)/python -m tests.bench.run $(if $(ONLY),--only $(ONLY))
 
 bench-report: setup  ## BENCH.md and its picture from the figures of the last `make bench`

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.bench.run import BENCHES, MACHINE, OUT, read_figures
+from tests.bench.run import BENCHES, MACHINE, OUT, read_figures, read_run
 
 REPORT, PICTURE = Path("BENCH.md"), Path("tests/bench/report.png")
 AIMS = {
@@ -35,7 +35,7 @@ AIMS = {
 _HEAD = """# Figures
 
 Made by `make bench` and `make bench-report`; each bench's text (`tests/bench/<name>.py`) says what it counts and how.
-Wall times depend on what else the machine does, so CPU times stand beside them.
+Wall times depend on what else the machine does, so CPU times stand beside them, and the load before each.
 
 {machine}
 
@@ -67,6 +67,8 @@ def _section(bench: str, figures: Sequence[dict[str, Any]]) -> str:
         lines += [f"Aim: {AIMS[bench]}", ""]
     if not figures:
         return "\n".join([*lines, "Has not run.", ""])
+    if run := read_run(bench):
+        lines += ["Measured {date} at {commit} in {took_s} s, load before {load_before}.".format(**run), ""]
     for name in dict.fromkeys(figure["bench"] for figure in figures):
         mine = [
             {key: value for key, value in figure.items() if key != "bench"}

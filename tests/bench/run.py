@@ -55,22 +55,21 @@ BENCHES = {
 """What each shows, and takes on two idle cores."""
 OUT = Path("bench-out")
 MACHINE = OUT / "machine.json"
-"""Where and of what the last whole run was made."""
+"""On what the figures were made, by the last run."""
 
 
 def main() -> int:
-    """Run all benches, or one; return 1 if one failed."""
+    """Run all benches, or those that were chosen; return 1 if one failed."""
     listed = "\n".join(f"  {name:16} {text}" for name, text in BENCHES.items())
     parser = argparse.ArgumentParser(
         description=f"{__doc__}\n{listed}", formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--only", choices=BENCHES)
-    chosen = parser.parse_args().only
+    parser.add_argument("--only", nargs="+", choices=BENCHES, help="these, in this order")
+    chosen = parser.parse_args().only or list(BENCHES)
     OUT.mkdir(exist_ok=True)
-    if chosen is None:
-        MACHINE.write_text(json.dumps(machine_facts(), indent=1))
-    failed = [name for name in BENCHES if chosen in (None, name) and not run_bench(name)]
-    earlier = [name for name in BENCHES if chosen not in (None, name) and _path(name).exists()]
+    MACHINE.write_text(json.dumps(machine_facts(), indent=1))
+    failed = [name for name in chosen if not run_bench(name)]
+    earlier = [name for name in BENCHES if name not in chosen and _path(name).exists()]
     draw([figure for name in BENCHES for figure in read_figures(name)], OUT / "bench.png")
     print(f"figures and plot are in {OUT}/", file=sys.stderr)
     if earlier:
@@ -84,7 +83,7 @@ def run_bench(name: str) -> bool:
     """Run one bench, showing and keeping its figures; tell whether it ended well."""
     _path(name).unlink(missing_ok=True)
     print(f"{name}: {BENCHES[name]}", file=sys.stderr)
-    began_at = time.monotonic()
+    began_at, facts = time.monotonic(), run_facts()
     # Else each Spark would ask Ivy, which has a lot to say.
     jars = ",".join(str(jar) for jar in spark_jars())
     process = subprocess.Popen(
@@ -101,13 +100,19 @@ def run_bench(name: str) -> bool:
             lines.append(line)
     if process.wait() != 0 or not lines:
         return False
-    print(f"{name} took {time.monotonic() - began_at:.0f} s", file=sys.stderr)
+    took_s = round(time.monotonic() - began_at)
+    print(f"{name} took {took_s} s", file=sys.stderr)
     _path(name).write_text("".join(lines))
+    _facts_path(name).write_text(json.dumps({**facts, "took_s": took_s}))
     return True
 
 
 def _path(name: str) -> Path:
     return OUT / f"{name}.jsonl"
+
+
+def _facts_path(name: str) -> Path:
+    return OUT / f"{name}.run.json"
 
 
 def read_figures(name: str) -> list[dict[str, Any]]:
@@ -116,16 +121,28 @@ def read_figures(name: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def machine_facts() -> dict[str, object]:
-    """Return what the figures depend on."""
-    model = next((line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")), "")
+def read_run(name: str) -> dict[str, Any]:
+    """Return the :func:`run_facts` of a bench's last figures, and how long it took (``took_s``); {} if unknown."""
+    path = _facts_path(name)
+    return dict(json.loads(path.read_text())) if path.exists() else {}
+
+
+def run_facts() -> dict[str, object]:
+    """Return what differs from one bench to the next: the day, the commit, what else the machine has just done."""
     commit = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False)
     return {
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
         "commit": commit.stdout.strip() or "unknown",
+        "load_before": round(os.getloadavg()[0], 2),
+    }
+
+
+def machine_facts() -> dict[str, object]:
+    """Return what the figures depend on, all alike."""
+    model = next((line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")), "")
+    return {
         "processor": f"{model.split(':', 1)[-1].strip()}, {os.cpu_count()} cores",
         "memory_GiB": round(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30),
-        "load_before": round(os.getloadavg()[0], 2),
         "python": platform.python_version(),
         **{name: version(name) for name in ("pyspark", "pyarrow", "numpy", "confluent-kafka", "grpcio", "protobuf")},
     }

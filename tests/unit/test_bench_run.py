@@ -1,8 +1,12 @@
 """`make bench` takes every bench that there is, and draws what they print."""
 
+import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from tests.bench import report, run
 from tests.bench.plot import PANELS, draw
 from tests.bench.run import BENCHES
 
@@ -66,3 +70,20 @@ def test_bench_plot_is_drawn_of_all_figures_and_of_none(tmp_path: Path) -> None:
     draw(FIGURES, tmp_path / "all.png")
     draw([], tmp_path / "none.png")
     assert (tmp_path / "all.png").stat().st_size > (tmp_path / "none.png").stat().st_size > 1_000
+
+
+def test_bench_report_tells_when_of_what_and_at_which_load_each_figure_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tests/bench").mkdir(parents=True)
+    run.OUT.mkdir()
+    run.MACHINE.write_text(json.dumps({"processor": "some, 2 cores"}))
+    draw([], run.OUT / "bench.png")
+    (run.OUT / "lag.jsonl").write_text(json.dumps(FIGURES[2]) + "\n")
+    facts = {"date": "2026-11-24", "commit": "abc1234", "load_before": 0.4, "took_s": 90}
+    (run.OUT / "lag.run.json").write_text(json.dumps(facts))
+    assert report.main() == 0
+    written = report.REPORT.read_text()
+    assert "Measured 2026-11-24 at abc1234 in 90 s, load before 0.4." in written
+    assert written.count("Measured ") == 1 and written.count("Has not run.") == len(BENCHES) - 1

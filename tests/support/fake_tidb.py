@@ -26,8 +26,13 @@ class Affected:
     rows: int
 
 
-Answer = Rows | tuple[int, str] | Affected | None
-"""Rows of texts and bytes, an error's number and text, or nothing but success."""
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """No answer: the connection is closed instead."""
+
+
+Answer = Rows | tuple[int, str] | Affected | Gone | None
+"""Rows of texts and bytes, an error's number and text, nothing but success, or nothing at all."""
 
 
 class FakeTidb:
@@ -58,6 +63,8 @@ class FakeTidb:
                         outer.said.append(text)
                         said.append(text)
                         result = answer(text)
+                    if isinstance(result, Gone):
+                        return
                     self._send(1, *_answer(result))
 
             def _send(self, number: int, *bodies: bytes) -> None:
@@ -119,7 +126,7 @@ def _text(cell: str | bytes | None) -> bytes:
     return _length(len(data)) + data
 
 
-def _answer(answer: Answer) -> list[bytes]:
+def _answer(answer: Rows | tuple[int, str] | Affected | None) -> list[bytes]:
     if answer is None:
         return [_ok()]
     if isinstance(answer, Affected):

@@ -24,10 +24,10 @@ TIDB_VARIABLES = (
 _NAME = r"(?:`((?:[^`]|``)+)`\.)?`((?:[^`]|``)+)`"
 _NOTES = """
     CREATE TABLE changefeed (feed PRIMARY KEY, revision, opened DEFAULT 0, syncpoint_ts DEFAULT 0, ddl_position,
-                             ddl_state, ddl_query, ddl_before);
+                             ddl_state, ddl_query, ddl_before, updated_at DEFAULT 0);
     CREATE TABLE position (feed, part, revision, opened DEFAULT 0, position, next_offset, commit_ts,
                            PRIMARY KEY (feed, part));
-    CREATE TABLE index_ddl (feed, position, start_ts, ddl, ddl_before, PRIMARY KEY (feed, position));
+    CREATE TABLE index_ddl (feed, position, start_ts, ddl, ddl_before, noted_at, PRIMARY KEY (feed, position));
 """
 
 
@@ -52,11 +52,15 @@ class TidbCatalog:
     rows: Counter[str] = field(default_factory=Counter)
     """Statements that wrote rows, by table."""
     in_use: str = ""
+    now_s: int = 1_700_000_000
+    """What its clock says."""
 
     def __post_init__(self) -> None:
         self._numbers = count(100)
         self._dropped: dict[tuple[str, str], _Table] = {}
         self._notes = sqlite3.connect(":memory:", check_same_thread=False, isolation_level=None)
+        for function in ("FROM_UNIXTIME", "UNIX_TIMESTAMP"):
+            self._notes.create_function(function, 1, lambda time_s: time_s)
         self._notes.executescript(_NOTES)
 
     @contextmanager
@@ -92,6 +96,10 @@ class TidbCatalog:
         if "tidb_table_id" in sql:
             schema, table = re.findall(r"LOWER\('([^']*)'\)", sql)
             return [(str(self._table(schema, table).number),)]
+        if "tidb_current_ts" in sql:
+            return [(str(self.now_s * 1000 << 18),)]
+        if "information_schema.ddl_jobs" in sql:
+            return []
         if "information_schema.tables" in sql:
             return [("3",)]
         if "tidebus." in sql:

@@ -21,7 +21,7 @@ def _ddl(ts: int, name: str, query: str = "ALTER TABLE `t` ADD INDEX (`v`)", kin
 
 
 def _index(ts: int, name: str = "d.t") -> IndexDdl:
-    return IndexDdl(ts.to_bytes(8, "big"), Ts(ts - 1), _ddl(ts, name), "before")
+    return IndexDdl(ts.to_bytes(8, "big"), Ts(ts - 1), _ddl(ts, name), "before", 0)
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,18 @@ has written a row behind it yet).
 next processor waits for the lock then. A session that holds the lock and does nothing belongs to a processor that was
 stopped in mid-step: it is ended, so that its DDL cannot come late.
 
+**A TiDB's jobs.** A TiDB runs DDL in the background, and its lock goes with the session. So where the answer to a
+statement is lost (``read-timeout`` has passed, say), and where an earlier processor has begun one, its jobs are asked
+first: one that is under way is waited for, and one that was called off is an error, as in TiCDC
+(:mod:`consumers.processors.core.apply.ddl_jobs`). What they do not know, the fingerprint tells as anywhere.
+
 **An index beside the rows.** One that can be built so (:mod:`consumers.processors.core.apply.index_ddl`) is only noted
 when its turn comes; all go on behind it, and it is built then, with a lock of its own. The checkpoint stays below
 it until it is there, and a later DDL on its table waits.
 """
 
 import hashlib
+import logging
 import re
 import time
 from collections.abc import Callable, Collection
@@ -25,6 +31,7 @@ from datetime import UTC, datetime
 import pymysql
 
 from consumers.processors.apply.connection import Connection, execute, is_tidb, select
+from consumers.processors.apply.ddl_jobs import read_clock, read_jobs
 from consumers.processors.apply.destination import DatabaseDestination
 from consumers.processors.apply.errors import (
     ALREADY_SO,
@@ -38,6 +45,7 @@ from consumers.processors.apply.errors import (
     reason,
 )
 from consumers.processors.apply.index_builder import IndexBuilder
+from consumers.processors.core.apply.ddl_jobs import JobVerdict, verdict
 from consumers.processors.core.apply.index_ddl import IndexDdl, builds_apart
 from consumers.processors.core.apply.partition import DdlMark
 from consumers.processors.core.apply.statements import quoted
@@ -46,6 +54,9 @@ from schemas.ids import physical_ms
 from schemas.sink.sql_rows import SqlDdl
 from schemas.tidb.time_zone import load_zone
 
+log = logging.getLogger(__name__)
+JOB_WAIT_S = 5.0
+"""Between two looks at a TiDB's jobs; a long list of them takes it a second (TiCDC waits as long)."""
 LOCK_WAIT_S = 1
 """Of one request for the lock; between two we look who holds it, and whether we shall stop."""
 _SCHEMA_TYPES = frozenset({DdlType.CREATE_SCHEMA, DdlType.DROP_SCHEMA, DdlType.MODIFY_SCHEMA_CHARSET})
@@ -69,7 +80,7 @@ _SYNTAX_MODES = {
 
 
 class StoppedError(DestinationUnreachableError):
-    """We were told to stop while waiting for the lock."""
+    """We were told to stop while waiting for a DDL."""
 
     code = "apply.stopped"
 
@@ -118,24 +129,26 @@ class DdlRunner:
             raise StoppedError("told to stop while an index is built")
         connection = self.destination.connect()
         try:
-            before = fingerprint(connection, mark.ddl)
-            self.destination.note_ddl(connection, mark.position, mark.ddl.query, before)
+            before, noted_s = fingerprint(connection, mark.ddl), read_clock(connection)
+            self.destination.note_ddl(connection, mark.position, mark.ddl.query, before, noted_s)
         except pymysql.MySQLError as error:
             raise self._failed(error, mark) from error
         finally:
             connection.close()
 
     def check(self, mark: DdlMark) -> bool:
-        """Tell whether a DDL that an earlier processor has begun has run.
+        """Tell whether a DDL that an earlier processor has begun has run; one that is under way is waited for.
 
         Raises:
+            DdlRefusedError: it was under way, and was called off.
             ProcessorReplacedError, DestinationUnreachableError, DestinationRefusedError
         """
         connection = self.destination.connect()
         try:
             self._lock(connection)
             self.destination.check_revision(connection)
-            return fingerprint(connection, mark.ddl) != self.destination.noted_before(connection)
+            before, noted_s = self.destination.noted(connection)
+            return self._job_done(connection, mark, noted_s) or fingerprint(connection, mark.ddl) != before
         except pymysql.MySQLError as error:
             raise self._failed(error, mark) from error
         finally:
@@ -159,36 +172,82 @@ class DdlRunner:
             self.destination.check_revision(connection)
             self._query(connection, mark.ddl)
         except pymysql.MySQLError as error:
-            raise self._failed(error, mark) from error
+            if not (may_heal(error) and self._goes_on(mark)):
+                raise self._failed(error, mark) from error
         finally:
             connection.close()
 
     def _build(self, index: IndexDdl) -> None:
         """Build an index, unless it is there already, and note that."""
+        mark, what = DdlMark(index.position, index.start_ts, index.ddl, 0), index.position.hex()
         connection = self.destination.connect()
         try:
-            self._lock(connection, index.position.hex())
+            self._lock(connection, what)
             self.destination.check_revision(connection)
-            if fingerprint(connection, index.ddl) == index.before:
+            is_there = fingerprint(connection, index.ddl) != index.before
+            if not (is_there or self._job_done(connection, mark, index.noted_s)):
                 self._query(connection, index.ddl)
-            self.destination.index_done(connection, index.position)
         except pymysql.MySQLError as error:
-            mark = DdlMark(index.position, index.start_ts, index.ddl, 0)
+            if not (may_heal(error) and self._goes_on(mark, what, index.noted_s)):
+                raise self._failed(error, mark) from error
+        finally:
+            connection.close()
+        self.destination.connected(lambda connection: self.destination.index_done(connection, index.position))
+
+    def _query(self, connection: Connection, ddl: SqlDdl) -> None:
+        self._set_up(connection, ddl)
+        try:
+            connection.query(_text(ddl))
+        except pymysql.MySQLError as error:
+            if errno(error) not in ALREADY_SO:
+                raise
+
+    def _goes_on(self, mark: DdlMark, what: str = "", noted_s: int | None = None) -> bool:
+        """After an answer was lost: wait for the statement's job, and tell whether there is one.
+
+        Raises:
+            DdlRefusedError: the job was called off.
+            ProcessorReplacedError, DestinationUnreachableError, DestinationRefusedError
+        """
+        connection = self.destination.connect()
+        try:
+            if not is_tidb(connection):
+                return False
+            self._lock(connection, what)
+            self.destination.check_revision(connection)
+            noted_s = self.destination.noted(connection)[1] if noted_s is None else noted_s
+            return self._job_done(connection, mark, noted_s, was_said=True)
+        except pymysql.MySQLError as error:
             raise self._failed(error, mark) from error
         finally:
             connection.close()
 
-    def _query(self, connection: Connection, ddl: SqlDdl) -> None:
-        self._set_up(connection, ddl)
-        query = ddl.query.encode("utf-8", "surrogateescape")
-        if ddl.ddl_type == DdlType.RECOVER_TABLE and query.startswith(b"RECOVER TABLE BY JOB"):
-            # Jobs of the destination have other numbers: that one may have dropped another table.
-            query = b"RECOVER TABLE " + quoted(ddl.schema) + b"." + quoted(ddl.table)
-        try:
-            connection.query(query)
-        except pymysql.MySQLError as error:
-            if errno(error) not in ALREADY_SO:
-                raise
+    def _job_done(self, connection: Connection, mark: DdlMark, noted_s: int, *, was_said: bool = False) -> bool:
+        """Wait until a TiDB has no job of this statement under way; tell whether one has done it.
+
+        ``was_said``: we have just said it. A job that was called off before we came is none: who resumes tries again.
+        """
+        while noted_s:
+            jobs = read_jobs(connection, mark.ddl, _text(mark.ddl), noted_s)
+            match verdict(jobs, noted_s):
+                case JobVerdict.UNKNOWN:
+                    return False
+                case JobVerdict.DONE:
+                    return True
+                case JobVerdict.REFUSED if was_said:
+                    job = max(jobs, key=lambda job: job.job_id)
+                    raise _refused(mark, job=f"{job.job_id} ({job.state})")
+                case JobVerdict.REFUSED:
+                    return False
+            if not was_said:
+                log.info("waiting for a ddl that the destination runs", extra={"table": mark.ddl.name})
+            was_said = True
+            until_s = time.monotonic() + JOB_WAIT_S
+            while time.monotonic() < until_s:
+                if self.stopped() or self.indexes.is_closed:
+                    raise StoppedError("told to stop while the destination runs a ddl")
+                time.sleep(min(JOB_WAIT_S, LOCK_WAIT_S))
+        return False
 
     def finish(self, mark: DdlMark, next_offsets: dict[int, int]) -> None:
         """Note the DDL as done, with all partitions behind it.
@@ -198,8 +257,8 @@ class DdlRunner:
         """
         connection = self.destination.connect()
         try:
-            before = self.destination.noted_before(connection) if mark.position == self._apart else None
-            apart = None if before is None else IndexDdl(mark.position, mark.start_ts, mark.ddl, before)
+            before, noted_s = self.destination.noted(connection) if mark.position == self._apart else (None, 0)
+            apart = None if before is None else IndexDdl(mark.position, mark.start_ts, mark.ddl, before, noted_s)
             self.destination.pass_ddl(connection, mark.position, next_offsets, apart)
         except pymysql.MySQLError as error:
             raise self._failed(error, mark) from error
@@ -244,26 +303,41 @@ class DdlRunner:
 
     def _failed(self, error: pymysql.MySQLError, mark: DdlMark) -> Exception:
         ddl = mark.ddl
-        where = {"table": ddl.name, "commit_ts": ddl.commit_ts, "query": ddl.query[:4000]}
         if may_heal(error):
-            return general_error(error, **where)
+            return general_error(error, **_where(mark))
         if ddl.ddl_type == DdlType.RECOVER_TABLE and not is_refusal(error):
             return RecoverRefusedError(
                 "destination cannot bring a dropped table back; copy the table there by hand as it stood upstream at "
                 "commit_ts (a dump of that ts) and resume: that is noticed",
-                **where,
+                **_where(mark),
                 start_ts=mark.start_ts,
                 errno=errno(error),
                 reason=reason(error)[:500],
             )
-        return DdlRefusedError(
-            "destination does not take a ddl; skip it by its start_ts in filter.ignore-txn-start-ts, or change the "
-            "destination by hand and resume",
-            **where,
-            start_ts=mark.start_ts,
-            errno=errno(error),
-            reason=reason(error)[:500],
-        )
+        return _refused(mark, errno=errno(error), reason=reason(error)[:500])
+
+
+def _where(mark: DdlMark) -> dict[str, object]:
+    return {"table": mark.ddl.name, "commit_ts": mark.ddl.commit_ts, "query": mark.ddl.query[:4000]}
+
+
+def _refused(mark: DdlMark, **why: object) -> DdlRefusedError:
+    return DdlRefusedError(
+        "destination does not take a ddl; skip it by its start_ts in filter.ignore-txn-start-ts, or change the "
+        "destination by hand and resume",
+        **_where(mark),
+        start_ts=mark.start_ts,
+        **why,
+    )
+
+
+def _text(ddl: SqlDdl) -> bytes:
+    """Return the statement as it is said."""
+    query = ddl.query.encode("utf-8", "surrogateescape")
+    if ddl.ddl_type == DdlType.RECOVER_TABLE and query.startswith(b"RECOVER TABLE BY JOB"):
+        # Jobs of the destination have other numbers: that one may have dropped another table.
+        return b"RECOVER TABLE " + quoted(ddl.schema) + b"." + quoted(ddl.table)
+    return query
 
 
 def fingerprint(connection: Connection, ddl: SqlDdl) -> str:

@@ -65,8 +65,17 @@ TABLES = (
 )
 _NAMES = ("changefeed", "position", "index_ddl")
 _DDL_BEGUN = (
-    "UPDATE tidebus.changefeed SET ddl_state = 'begun', ddl_position = %s, ddl_query = %s, ddl_before = %s"
-    " WHERE feed = %s AND revision = %s"
+    "UPDATE tidebus.changefeed SET ddl_state = 'begun', ddl_position = %s, ddl_query = %s, ddl_before = %s,"
+    " updated_at = COALESCE(FROM_UNIXTIME(%s), CURRENT_TIMESTAMP) WHERE feed = %s AND revision = %s"
+)
+_LEAD = (
+    "UPDATE tidebus.changefeed SET revision = %s, opened = opened + 1, updated_at = updated_at"
+    " WHERE feed = %s AND revision <= %s"
+)
+"""Whoever follows must still find when a DDL was begun."""
+_INDEX_NOTED = (
+    "REPLACE INTO tidebus.index_ddl (feed, position, start_ts, ddl, ddl_before, noted_at)"
+    " VALUES (%s, %s, %s, %s, %s, COALESCE(FROM_UNIXTIME(%s), CURRENT_TIMESTAMP))"
 )
 _DDL_DONE = "UPDATE tidebus.changefeed SET ddl_state = 'done', ddl_position = %s WHERE feed = %s AND revision = %s"
 _SYNCPOINT = "UPDATE tidebus.changefeed SET syncpoint_ts = %s WHERE feed = %s AND revision = %s"
@@ -111,7 +120,7 @@ class DatabaseDestination:
             ProcessorReplacedError: a leader of a higher revision is there.
             DestinationUnreachableError, DestinationRefusedError
         """
-        return self._connected(lambda connection: self._lead(connection, partitions, start))
+        return self.connected(lambda connection: self._lead(connection, partitions, start))
 
     def positions(self, parts: Collection[int]) -> dict[int, PartitionPosition]:
         """Return where some partitions are, whoever has them.
@@ -119,7 +128,7 @@ class DatabaseDestination:
         Raises:
             DestinationUnreachableError, DestinationRefusedError
         """
-        return self._connected(lambda connection: {part: at for part, _, at in self._rows(connection, parts)})
+        return self.connected(lambda connection: {part: at for part, _, at in self._rows(connection, parts)})
 
     def take(self, parts: Collection[int], revision: int) -> dict[int, PartitionPosition]:
         """Take some partitions over by word of the leader of ``revision``, and return where they are.
@@ -128,9 +137,14 @@ class DatabaseDestination:
             ProcessorReplacedError: a later leader has given one of them to somebody.
             DestinationUnreachableError, DestinationRefusedError
         """
-        return self._connected(lambda connection: self._take(connection, parts, revision))
+        return self.connected(lambda connection: self._take(connection, parts, revision))
 
-    def _connected(self, use: Callable[[Connection], Result]) -> Result:
+    def connected(self, use: Callable[[Connection], Result]) -> Result:
+        """Use a connection of its own, and give it back.
+
+        Raises:
+            DestinationUnreachableError, DestinationRefusedError: besides what ``use`` raises.
+        """
         connection = self.connect()
         try:
             return use(connection)
@@ -146,8 +160,7 @@ class DatabaseDestination:
                 execute(connection, sql)
         connection.begin()
         execute(connection, "INSERT IGNORE INTO tidebus.changefeed (feed, revision) VALUES (%s, 0)", (self.feed,))
-        sql = "UPDATE tidebus.changefeed SET revision = %s, opened = opened + 1 WHERE feed = %s AND revision <= %s"
-        if not execute(connection, sql, (self.revision, self.feed, self.revision)):
+        if not execute(connection, _LEAD, (self.revision, self.feed, self.revision)):
             raise self._replaced()
         for part in range(partitions):
             execute(
@@ -235,10 +248,8 @@ class DatabaseDestination:
         connection.begin()
         self._note(connection, _DDL_DONE, (position,))
         if apart is not None:
-            sql = (
-                "REPLACE INTO tidebus.index_ddl (feed, position, start_ts, ddl, ddl_before) VALUES (%s, %s, %s, %s, %s)"
-            )
-            execute(connection, sql, (self.feed, position, apart.start_ts, encode_ddl(apart.ddl), apart.before))
+            noted = (apart.start_ts, encode_ddl(apart.ddl), apart.before, apart.noted_s)
+            execute(connection, _INDEX_NOTED, (self.feed, position, *noted))
         for part, offset in sorted(next_offsets.items()):
             moved = execute(
                 connection,
@@ -253,10 +264,13 @@ class DatabaseDestination:
 
     def index_ddls(self, connection: Connection) -> list[IndexDdl]:
         """Return the indexes that are still to be built, in their order."""
-        sql = "SELECT position, start_ts, ddl, ddl_before FROM tidebus.index_ddl WHERE feed = %s ORDER BY position"
+        sql = (
+            "SELECT position, start_ts, ddl, ddl_before, UNIX_TIMESTAMP(noted_at) FROM tidebus.index_ddl"
+            " WHERE feed = %s ORDER BY position"
+        )
         return [
-            IndexDdl(bytes(position), Ts(int(start_ts)), decode_ddl(bytes(ddl)), str(before))
-            for position, start_ts, ddl, before in select(connection, sql, (self.feed,))
+            IndexDdl(bytes(position), Ts(int(start_ts)), decode_ddl(bytes(ddl)), str(before), int(noted_s))
+            for position, start_ts, ddl, before, noted_s in select(connection, sql, (self.feed,))
         ]
 
     def index_done(self, connection: Connection, position: bytes) -> None:
@@ -264,14 +278,14 @@ class DatabaseDestination:
         sql = "DELETE FROM tidebus.index_ddl WHERE feed = %s AND position = %s"
         execute(connection, sql, (self.feed, position))
 
-    def note_ddl(self, connection: Connection, position: bytes, query: str, before: str) -> None:
-        """Note a DDL as begun."""
-        self._note(connection, _DDL_BEGUN, (position, query, before))
+    def note_ddl(self, connection: Connection, position: bytes, query: str, before: str, noted_s: int | None) -> None:
+        """Note a DDL as begun; ``noted_s``: when, by another clock than the server's own (Unix time)."""
+        self._note(connection, _DDL_BEGUN, (position, query, before, noted_s))
 
-    def noted_before(self, connection: Connection) -> str | None:
-        """Return what the destination looked like before the DDL that is noted."""
-        sql = "SELECT ddl_before FROM tidebus.changefeed WHERE feed = %s"
-        return next((row[0] for row in select(connection, sql, (self.feed,))), None)
+    def noted(self, connection: Connection) -> tuple[str | None, int]:
+        """Return what the destination looked like before the DDL that is noted, and when it was noted (Unix time)."""
+        sql = "SELECT ddl_before, UNIX_TIMESTAMP(updated_at) FROM tidebus.changefeed WHERE feed = %s"
+        return next(((row[0], int(row[1])) for row in select(connection, sql, (self.feed,))), (None, 0))
 
     def note_syncpoint(self, connection: Connection, ts: Ts) -> None:
         """Note a syncpoint as written, within the caller's transaction."""

@@ -25,6 +25,8 @@ class IndexDdl:
     ddl: SqlDdl
     before: str
     """What the destination looked like before it."""
+    noted_s: int
+    """When it was begun (Unix time), by the clock that a TiDB's jobs go by."""
 
 
 def builds_apart(ddl: SqlDdl) -> bool:

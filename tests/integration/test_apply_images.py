@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from compose.stack.mariadb import LocalMariaDb
-from consumers.processors.apply.errors import RowRefusedError, ShapeDiffersError
+from consumers.processors.apply.errors import RecoverRefusedError, RowRefusedError, ShapeDiffersError
 from schemas.config.changefeed import load_changefeed
 from schemas.ddl.job import DdlType
 from schemas.sink.position import RowOp
@@ -90,6 +90,25 @@ def test_apply_killed_at_every_statement_of_an_image_goes_on_exactly_once(
         assert table(mariadb, "d.a") == SOURCE
     # Workers run their statements in another order now and then, so that the last numbers may be missed.
     assert died >= clean.count - 5 > 30
+
+
+def test_apply_a_table_that_is_not_recovered_there_is_made_empty_and_backfilled(
+    mariadb: LocalMariaDb, feed: str
+) -> None:
+    two_tables(mariadb)
+    log = SinkLog()
+    log.rows(0, A, 8, *((INSERT, str(n), f"({n},{n})") for n in range(1, 5)))
+    log.ddl(9, DdlType.DROP_TABLE, "d.a", "DROP TABLE `a`", pre="d.a")
+    log.ddl(10, DdlType.RECOVER_TABLE, "d.a", "RECOVER TABLE `a`")
+    log.rows(0, A, 11, (UPDATE, "1", "(1,100)"), (DELETE, "2", ""), (INSERT, "9", "(9,90)"))
+    log.image(0, A, 20, ("1", "(1,100)"), ("3", "(3,3)"), ("4", "(4,4)"), ("9", "(9,90)"))
+    log.rows(0, A, 21, (UPDATE, "3", "(3,300)"))
+    log.watermark(30)
+    with pytest.raises(RecoverRefusedError, match="`tidebus table backfill`"):
+        Processor(mariadb, log, feed).apply(30)
+    run_sql(mariadb, "CREATE TABLE d.a (id INT PRIMARY KEY, v INT)")
+    Processor(mariadb, log, feed, revision=2).apply(30)
+    assert table(mariadb, "d.a") == [(1, 100), (3, 300), (4, 4), (9, 90)]
 
 
 R = form("d.r", "a", "b", "v", key=("a", "b"))

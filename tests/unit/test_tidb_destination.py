@@ -181,7 +181,7 @@ def run(server: FakeTidb, ddl: SqlDdl) -> None:
 def test_a_recover_that_the_destination_cannot_follow_is_a_stop_of_its_own(refusal: Answer) -> None:
     with (
         FakeTidb(tidb({}, {"RECOVER TABLE": refusal})) as server,
-        pytest.raises(RecoverRefusedError, match="copy the table there by hand") as caught,
+        pytest.raises(RecoverRefusedError, match="`tidebus table backfill`") as caught,
     ):
         run(server, recover("RECOVER TABLE `lk`"))
     assert caught.value.code == "apply.recover_refused"

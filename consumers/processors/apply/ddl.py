@@ -307,8 +307,9 @@ class DdlRunner:
             return general_error(error, **_where(mark))
         if ddl.ddl_type == DdlType.RECOVER_TABLE and not is_refusal(error):
             return RecoverRefusedError(
-                "destination cannot bring a dropped table back; copy the table there by hand as it stood upstream at "
-                "commit_ts (a dump of that ts) and resume: that is noticed",
+                "destination cannot bring a dropped table back; create the table there, empty, and resume: that is "
+                "noticed; then `tidebus table backfill` brings its rows (with `initial` they come by themselves); or "
+                "copy it there by hand as it stood upstream at commit_ts (a dump of that ts) and resume",
                 **_where(mark),
                 start_ts=mark.start_ts,
                 errno=errno(error),

@@ -40,7 +40,7 @@ class DdlRefusedError(BusError):
 
 
 class RecoverRefusedError(DdlRefusedError):
-    """The destination cannot bring a dropped table back: the table must be copied there by hand."""
+    """The destination cannot bring a dropped table back: it is made there by hand, and backfilled."""
 
     code = "apply.recover_refused"
 

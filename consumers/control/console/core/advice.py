@@ -82,6 +82,14 @@ _STEPS: Final[Mapping[str, tuple[tuple[str, ...], tuple[Verb, ...]]]] = {
         ("Make the DDL fit at the destination, or pass it by as the error says (ignore-txn-start-ts).", "Then resume."),
         ("update", "resume"),
     ),
+    "apply.recover_refused": (
+        (
+            "Create the table at the destination, empty, with upstream's columns and keys.",
+            "Then resume: that is noticed.",
+            "Backfill the table (on its page), which brings its rows; with initial they come by themselves.",
+        ),
+        ("resume",),
+    ),
     "apply.flow_broken": (_PROVE_AGAIN, ("update", "resume")),
     "apply.fence_went_back": (
         (

@@ -48,6 +48,7 @@ ALLOWED: Final = (
     Allowed("clients send it, and it says nothing here", "consumers/control/api/v1_routes.py", ("timezone",)),
     Allowed("uvicorn reads it", "consumers/control/api/server.py", ("should_exit",)),
     Allowed("kazoo calls it", "edges/zookeeper/session.py", ("async_result",)),
+    Allowed("PyMySQL calls it", "consumers/processors/apply/tls.py", ("_create_ssl_ctx",)),
     Allowed("tarfile reads it", "compose/stack/jars.py", ("extraction_filter",)),
     Allowed("decimal reads it", "schemas/tidb/origin_default.py", ("prec",)),
     Allowed("an Executor's parameter", "compose/simulation/processors/calls.py", ("cancel_futures",)),

@@ -5,19 +5,20 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
-import pymysql
 import pytest
 
 from compose.stack.mariadb import LocalMariaDb
 from consumers.processors.alone import AloneRun
+from consumers.processors.apply import connection as connection_module
 from consumers.processors.apply.begin import DatabaseWork
 from consumers.processors.apply.connection import Connector
 from consumers.processors.apply.ddl import DdlRunner
 from consumers.processors.apply.destination import DatabaseDestination
 from consumers.processors.apply.lead import Syncpoints
 from consumers.processors.apply.share import RunSettings
+from consumers.processors.apply.tls import DatabaseConnection
 from consumers.processors.core.apply.partition import DdlMark, start_position
 from consumers.processors.core.apply.statements import StatementSettings
 from schemas.config.changefeed import load_changefeed
@@ -26,12 +27,6 @@ from tests.support.sink_log import MemorySource, SinkLog
 
 START_TS = Ts(1)
 PATIENCE_S = 600.0
-
-
-if TYPE_CHECKING:
-    _Connection = pymysql.connections.Connection[Any]
-else:
-    _Connection = pymysql.connections.Connection
 
 
 class Crash(BaseException):  # no error: the process is gone
@@ -69,23 +64,23 @@ class Faults:
         return result
 
 
-class FaultyConnection(_Connection):
+class FaultyConnection(DatabaseConnection):
     """Tells each statement to ``faults``; what it is closed with is a socket's end, as a kill closes it."""
 
     faults: Faults
 
     def query(self, sql: Any, unbuffered: bool = False) -> Any:
         text = sql if isinstance(sql, str) else bytes(sql).decode("utf-8", "replace")
-        return self._told(text, lambda: _Connection.query(self, sql, unbuffered))
+        return self._told(text, lambda: DatabaseConnection.query(self, sql, unbuffered))
 
     def begin(self) -> None:
-        self._told("BEGIN", lambda: _Connection.begin(self))
+        self._told("BEGIN", lambda: DatabaseConnection.begin(self))
 
     def commit(self) -> None:
-        self._told("COMMIT", lambda: _Connection.commit(self))
+        self._told("COMMIT", lambda: DatabaseConnection.commit(self))
 
     def rollback(self) -> None:
-        self._told("ROLLBACK", lambda: _Connection.rollback(self))
+        self._told("ROLLBACK", lambda: DatabaseConnection.rollback(self))
 
     def _told(self, text: str, call: Callable[[], Any]) -> Any:
         faults = getattr(self, "faults", None)
@@ -102,7 +97,7 @@ def faulty_connections(faults: Faults) -> Iterator[None]:
         return made
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pymysql, "connect", connect)
+        patch.setattr(connection_module, "DatabaseConnection", connect)
         yield
 
 

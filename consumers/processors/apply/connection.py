@@ -8,6 +8,7 @@ import pymysql
 from pymysql.constants import CLIENT
 
 from consumers.processors.apply.errors import DestinationRefusedError, errno, general_error, may_heal
+from consumers.processors.apply.tls import DatabaseConnection, tls_context
 from schemas.config.settings import ChangefeedConfig
 from schemas.config.sink.sink_uri import DatabaseServer
 from schemas.errors import ConfigError
@@ -61,7 +62,7 @@ class Connector:
         """
         mysql = self.config.sink.mysql
         try:
-            connection: Connection = pymysql.connect(
+            connection: Connection = DatabaseConnection(
                 host=self.server.host,
                 port=self.server.port,
                 user=self.server.user,
@@ -120,12 +121,7 @@ class Connector:
 
     def _tls(self) -> ssl.SSLContext | None:
         mysql = self.config.sink.mysql
-        if not (self.server.tls or mysql.ssl_ca or mysql.ssl_cert):
-            return None
-        context = ssl.create_default_context(cafile=mysql.ssl_ca)
-        if mysql.ssl_cert is not None:
-            context.load_cert_chain(mysql.ssl_cert, mysql.ssl_key)
-        return context
+        return tls_context(mysql) if self.server.tls or mysql.ssl_ca or mysql.ssl_cert else None
 
 
 def is_tidb(connection: Connection) -> bool:

@@ -1,7 +1,8 @@
 """``kill -9`` of the sorter service in mid-epoch, the capture in mid-landing and the broker, while rows keep coming.
 
 The upstream is the region server, in this process: what its store holds is the truth that the topics are compared with.
-Each test compares all that was written so far, so the one that writes most comes last.
+Each test compares all that was written so far, so the one that writes most comes last but for the one of a late
+changefeed, before which the others are removed.
 """
 
 import os
@@ -21,7 +22,7 @@ from consumers.control.log.raw_log import frontier_window
 from edges.kafka.access import KafkaAccess
 from producers.region_server.generator import Generator, GeneratorOptions
 from producers.region_server.server import RegionServer, RegionServerOptions
-from schemas.ids import UpstreamId
+from schemas.ids import TableId, UpstreamId
 from schemas.rawlog.topics import raw_topics
 from schemas.sink.position import PositionClass, decode_position
 from tests.support.bus import (
@@ -34,11 +35,11 @@ from tests.support.bus import (
     wait_checkpoint,
     wait_until,
 )
-from tests.support.imaged_topics import materialised, wait_whole
+from tests.support.imaged_topics import ImagedTopics, has_begun, is_whole, wait_whole
 from tests.support.lasting_session import lasting_session
 from tests.support.messages import decode_canal_json
 from tests.support.secure_bus import SECURE, made_secrets, region_server_tls, with_parameters
-from tests.support.upstream_rows import upstream_at
+from tests.support.state_writer import SCHEMA, StateWriter
 from tests.support.validator import Validator
 
 FEED, TOPIC = "kill", "kill_"
@@ -55,6 +56,11 @@ OUTAGE_ROWS = 4_000
 GROWING_ROWS = 4_000
 PARTITIONS_GROWN = 40
 """So many that hardly a table of a capture that knows them stays in the first eight."""
+LATE, LATE_TOPIC = "imaged", "imaged_"
+IMAGED_ROWS, IMAGED_ROWS_PER_S = 100_000, 300.0
+"""Of the largest table before its changefeed comes, and what is written meanwhile."""
+SCANNED_ROWS_PER_S = 20_000
+"""So that an image of so many rows takes some seconds, and can be met in the middle."""
 CATCH_UP_S = 240.0
 """For a restarted part to be back and the checkpoint to pass everything; a loaded two-core machine needs a minute."""
 
@@ -123,7 +129,13 @@ def chaos(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chaos]:
     with RegionServer(RegionServerOptions(min_ts_interval_ms=200, tls=region_server_tls(secrets))) as server:
         # Makes what TiDB's own bootstrap would have made; a capture waits for no less.
         server.spawn(Generator(server, GeneratorOptions(schema="boot", tables=1, rows_max=1)).run()).result(60)
-        options = BusOptions(data_dir=folder, pd=server.pd_address, upstream=UPSTREAM, secrets=secrets)
+        options = BusOptions(
+            data_dir=folder,
+            pd=server.pd_address,
+            upstream=UPSTREAM,
+            secrets=secrets,
+            capture_arguments=("--image-rows-per-second", str(SCANNED_ROWS_PER_S)),
+        )
         with LocalBus(options) as bus:
             start_ts = create_from_the_start(bus, requested(bus, FEED, TOPIC))
             yield Chaos(bus, server, start_ts, create_from_the_start(bus, requested(bus, NEIGHBOUR, NEIGHBOUR_TOPIC)))
@@ -194,27 +206,6 @@ def test_capture_killed_in_mid_landing_loses_nothing(chaos: Chaos) -> None:
     assert chaos.bus.supervisor.deaths()["capture"] == 2
 
 
-def test_changefeed_that_comes_to_tables_with_rows_has_the_source_at_a_watermark(chaos: Chaos) -> None:
-    name, late = "imaged", "imaged_"
-    generator, writing = chaos.write(2_000, rows_per_s=400)
-    wait_until(lambda: generator.rows_committed >= 600, CATCH_UP_S, "rows before the changefeed", chaos.bus)
-    request, schema = requested(chaos.bus, name, late), generator._options.schema
-    config = {**request.config, "initial": "snapshot", "filter": {"rules": [f"{schema}.*"]}}
-    chaos.bus.create_changefeed(replace(request, config=config))
-    chaos.settle(generator, writing)
-    wait_whole(chaos.bus, name, CATCH_UP_S)
-    upto_ts = chaos.server.tso()
-    wait_checkpoint(chaos.bus, name, upto_ts, CATCH_UP_S)
-    tables = {
-        table.table_id: f"{schema}.{table.shape.name}_{number}" for number, table in enumerate(generator._tables, 1)
-    }
-    rows, image_ts = materialised(chaos.bus.addresses.kafka_access, late, upto_ts)
-    assert image_ts
-    assert rows == chaos.server.act(lambda store: upstream_at(store, tables, upto_ts))
-    with lasting_session(chaos.bus.addresses.zookeeper_access) as session:
-        ChangefeedControl(session, chaos.bus.zk_paths).remove(name)
-
-
 def test_broker_killed_while_everything_writes_loses_nothing(chaos: Chaos) -> None:
     generator, writing = chaos.write(16_000)
     landed = chaos.raw_records()
@@ -275,3 +266,37 @@ def test_sorter_killed_in_mid_epoch_loses_nothing_and_repeats_the_same(chaos: Ch
     assert after is not None
     # Named as what the service died of is who computed; whose cut Spark runs, or waits for the broker, is not.
     assert after.sorter_deaths <= 1, "a user who resumes begins the count anew"
+
+
+def test_image_of_a_large_table_is_the_source_at_two_watermarks_though_capture_and_sorter_die(chaos: Chaos) -> None:
+    bus = chaos.bus
+    with lasting_session(bus.addresses.zookeeper_access) as session:
+        for name in (FEED, NEIGHBOUR):  # all that they wrote is compared, and nobody waits for what they write of this
+            ChangefeedControl(session, bus.zk_paths).remove(name)
+    writer = StateWriter(chaos.server, rows_per_s=IMAGED_ROWS_PER_S)
+    chaos.server.spawn(writer.load((("large", "int", IMAGED_ROWS), ("small", "int", 1_000)))).result(CATCH_UP_S)
+    writing = chaos.server.spawn(writer.run())
+    request = requested(bus, LATE, LATE_TOPIC)
+    config = {**request.config, "initial": "snapshot", "filter": {"rules": [f"{SCHEMA}.*"]}}
+    bus.create_changefeed(replace(request, config=config))
+    wait_until(lambda: sorter_pid(bus, LATE) is not None and has_begun(bus, LATE), CATCH_UP_S, "image has begun", bus)
+    killed = sorter_pid(bus, LATE)
+    assert killed is not None
+    os.killpg(killed, signal.SIGKILL)
+    bus.processes["capture"].kill()
+    assert not is_whole(bus, LATE), "both die in the middle"
+    wait_whole(bus, LATE, CATCH_UP_S)
+    first_ts = chaos.server.tso()
+    wait_checkpoint(bus, LATE, first_ts, CATCH_UP_S)
+    writer.stop()
+    writing.result(60)
+    last_ts = chaos.server.tso()
+    wait_checkpoint(bus, LATE, last_ts, CATCH_UP_S)
+    assert sorter_pid(bus, LATE) != killed
+    topics = ImagedTopics(
+        bus.addresses.kafka_access,
+        f"^{LATE_TOPIC}.*",
+        {(SCHEMA, name): TableId(int(table.info["id"])) for name, table in writer.tables.items()},
+    )
+    topics.hold_against(chaos.server, (first_ts, last_ts))
+    assert topics.looked_partial, "no proof was refused while the image was under way"

@@ -4,10 +4,11 @@ Tables of all kinds of key, partitioned ones and a large one had rows before the
 time, with DDL. Every look compares three: the source as its writer noted it (:mod:`tests.support.state_writer`), the
 database's own hashes in a snapshot, and the state proof that the sorter carries. ``make nightly`` runs it
 (``NIGHTLY_STATES``); ``STATES_ROWS`` is the large table's, ``STATES_ROWS_PER_S`` the rate, ``STATES_LOOKS`` how many
-watermarks are looked at.
+watermarks are looked at, and ``STATES_SEED`` draws what happens after which look, and who dies first during the image.
 """
 
 import os
+import random
 import signal
 import time
 from collections import Counter
@@ -57,6 +58,7 @@ UPSTREAM, BASE, TOPICS = UpstreamId("states"), "base", "topics"
 LARGE_ROWS = int(os.environ.get("STATES_ROWS", "100000"))
 ROWS_PER_S = float(os.environ.get("STATES_ROWS_PER_S", "300"))
 LOOKS = int(os.environ.get("STATES_LOOKS", "24"))
+DRAWN = random.Random(int(os.environ.get("STATES_SEED", "1")))
 SCANNED_ROWS_PER_S = 1_500
 OLD_TABLES = (
     ("large", "int", LARGE_ROWS),
@@ -229,7 +231,7 @@ def test_database_and_topics_are_the_source_at_every_watermark_and_each_plant_is
             wait_checkpoint(of.bus, name, whole_ts, CATCH_UP_S)
         of.ready()
         began_at = time.monotonic()
-        reader = _reader(of, whole_ts)
+        reader = _reader(of)
         with ThreadPoolExecutor(1) as pool:
             reading = pool.submit(reader.run)
             try:
@@ -244,6 +246,7 @@ def test_database_and_topics_are_the_source_at_every_watermark_and_each_plant_is
         assert len({ts for _, ts in of.proven}) >= LOOKS
         print(f"{len(of.proven)} proven, {of.unproven} not, {time.monotonic() - began_at:.0f} s, {os.getloadavg()}")
         print(f"topics: {sum(reader.looked.values())} tables at {len(reader.looked)} watermarks")
+        print(f"their images were under way at {len(reader.passed_over)} more")
         assert not reader.different
         assert len(reader.looked) >= LOOKS // 2
         assert reader.looked[reader.watermark_ts] == len(reader.tables)
@@ -261,7 +264,7 @@ def _topics_config() -> dict[str, Any]:
     return {"sink": {"dispatchers": [dispatch]}}
 
 
-def _reader(of: States, whole_ts: Ts) -> TopicReader:
+def _reader(of: States) -> TopicReader:
     """Return what reads the topics: a column that is added ends what it can prove, and a pattern finds the topic of a
     new table late.
     """
@@ -270,7 +273,6 @@ def _reader(of: States, whole_ts: Ts) -> TopicReader:
         kafka=of.bus.addresses.kafka_access,
         pattern=f"^{TOPICS}_.*",
         source=of.source,
-        whole_ts=whole_ts,
         tables={name: MaterialisedTable(SCHEMA, name) for name in (*old, *late) if name not in EXTENDED},
         only_in_the_end=frozenset({"large", *late}),
     )
@@ -286,18 +288,21 @@ def _rows_there(of: States) -> int:
 def _kill_during_image(of: States) -> None:
     """Everybody dies while rows of the image are under way."""
     of.wait(lambda: _rows_there(of) > 0, "rows of the image")
-    of.kill_processors()
-    of.kill_sorters()
-    of.kill("capture")
+    captures = ["capture", "capture 2"]
+    DRAWN.shuffle(captures)
+    deaths: list[Callable[[], object]] = [of.kill_processors, of.kill_sorters, partial(of.kill, captures[0])]
+    DRAWN.shuffle(deaths)
+    for die in deaths:
+        die()
     assert not is_whole(of.bus, BASE), "they die in the middle"
     before = _rows_there(of)
     of.wait(lambda: _rows_there(of) > before, "more rows of the image")
-    of.kill("capture 2")
+    of.kill(captures[1])
 
 
 def _look_and_kill(of: States) -> None:
-    """Look at watermark after watermark; between them somebody dies, a region splits, a DDL runs. In the end nobody
-    writes any more, and all is applied.
+    """Look at watermark after watermark; between them somebody dies, a region splits, a DDL runs, in an order and at
+    distances that are drawn. In the end nobody writes any more, and all is applied.
     """
     writer = of.writer
     events: list[Callable[[], object]] = [
@@ -312,14 +317,14 @@ def _look_and_kill(of: States) -> None:
         partial(of.upstream, partial(writer.truncate, EMPTIED)),
         of.kill_processors,
     ]
-    every = max(1, LOOKS // len(events))
-    looks = 0
-    while looks < LOOKS or events:
+    looks_all = max(LOOKS, len(events))
+    DRAWN.shuffle(events)
+    after = dict(zip(sorted(DRAWN.sample(range(1, looks_all + 1), len(events))), events, strict=True))
+    for looks in range(1, looks_all + 1):
         names = list(of.pairs)
-        of.prove("large" if looks % 4 == 0 else names[looks * 7 % len(names)], at_new_ts=True)
-        looks += 1
-        if events and looks % every == 0:
-            events.pop(0)()
+        of.prove("large" if looks % 4 == 1 else names[(looks - 1) * 7 % len(names)], at_new_ts=True)
+        if looks in after:
+            after[looks]()
             of.ready()  # tables may have come
     writer.stop()
     of.writing.result(60)

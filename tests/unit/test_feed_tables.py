@@ -42,6 +42,13 @@ def test_a_table_that_is_renamed_into_the_changefeed_comes_with_rows_and_a_new_o
     assert feed.tables.entered_between(Ts(10), Ts(29)) == []
 
 
+def test_a_table_that_entered_is_told_of_though_a_later_ddl_is_known_that_took_it_away() -> None:
+    feed = Feed((6, "b1"))
+    feed.does(30, DdlType.RENAME_TABLE, 6, (6, "a3"))
+    feed.does(40, DdlType.DROP_TABLE, 6)
+    assert feed.tables.entered_between(Ts(10), Ts(30)) == [6]
+
+
 def test_a_table_that_goes_is_kept_until_its_ddl_is_passed() -> None:
     feed = Feed((5, "a1"), (6, "a2"))
     feed.does(20, DdlType.DROP_TABLE, 5)

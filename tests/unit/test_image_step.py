@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from consumers.control.core.images.images import step
-from consumers.control.core.images.inputs import ImageInputs, ImageLimits, WantingFeed
+from consumers.control.core.images.inputs import ImageInputs, ImageLimits, Replaced, WantingFeed
 from schemas.ids import CaptureId, TableId, Ts, compose_ts
 from schemas.rawlog.frontier import FrontierRecord, HeldTables
 from schemas.rawlog.images import (
@@ -42,6 +42,7 @@ class Steps:
         self.held: tuple[HeldTables, ...] = ()
         self.limits = ImageLimits(scans_max=2)
         self.all_know = True
+        self.replaced: tuple[Replaced, ...] = ()
 
     def go(self, seconds: float, *, lag: float = 0.0) -> ImageState:
         resolved_ts = at(seconds - lag)
@@ -53,7 +54,7 @@ class Steps:
             owner_rev=1, before=before, resolved_ts=resolved_ts, low=(7,),
             now_ts=at(seconds), new_ts=Ts(at(seconds) + 1),
             feeds=self.feeds, scanners={} if self.results is None else {CAPTURE: self.results}, limits=self.limits,
-            all_know=self.all_know,
+            all_know=self.all_know, replaced=self.replaced,
         )  # fmt: skip
         self.state, self.resolved_ts = step(self.state, seen), resolved_ts
         return self.state
@@ -253,6 +254,20 @@ def test_a_version_grows_with_each_change_and_with_none_else() -> None:
     steps.lands(0)
     steps.lands(1)
     assert steps.go(2.2).version == (1, 2)
+
+
+def test_rows_that_enter_and_move_to_other_ids_between_two_records_are_imaged_there() -> None:
+    eleven, twelve = TableId(11), TableId(12)
+    steps = Steps(a=WANTS)
+    steps.go(1.2)
+    steps.feeds = {A: replace(WANTS, tables=[SEVEN, twelve], entered=[NINE])}
+    steps.replaced = tuple(
+        Replaced(frozenset({old}), frozenset({new})) for old, new in ((NINE, eleven), (eleven, twelve))
+    )
+    feed = steps.go(1.4).feed(A)
+    assert feed is not None
+    assert feed.mode_of(twelve) is ImageMode.BACKFILL
+    assert feed.mode_of(NINE) is feed.mode_of(eleven) is None
 
 
 def test_a_barrier_at_the_very_ts_of_a_ddl_has_no_chunk() -> None:

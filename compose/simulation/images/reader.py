@@ -231,22 +231,23 @@ class SimReader:
         """Return what the destination had of a logical table, of which all was lost when a resync began."""
         shown: dict[int, int] = {}
         tables = self.world.tables
-        cleared = [ts for ts, truncated in tables.truncations if truncated == logical and ts <= upto_ts]
-        damaged = sorted(
-            ts
+        cleared = [(ts, True) for ts, truncated in tables.truncations if truncated == logical and ts <= upto_ts]
+        damaged = [
+            (ts, False)
             for table_id, ts in self.first_chunk_ts.items()
-            if tables.tables[table_id].logical == logical and (self.name, table_id) in self.world.resynced
-        )
+            if ts <= upto_ts
+            and tables.tables[table_id].logical == logical
+            and (self.name, table_id) in self.world.resynced
+        ]
+        # At one ts rows stand before a DDL.
+        wholly = sorted([*cleared, *damaged])
         for ts, table_id, number, value, kind in [
             *sorted(self.emitted[: self._after(upto_ts)], key=_order),
-            (upto_ts, None, 0, 0, ""),
+            (upto_ts + 1, None, 0, 0, ""),  # behind the DDL of upto_ts
         ]:
-            while cleared and cleared[0] < ts:
-                cleared.pop(0)
-                shown.clear()
-            while damaged and damaged[0] <= ts:
-                damaged.pop(0)
-                shown = dict.fromkeys(range(KEYS), STALE)
+            while wholly and (wholly[0][0] < ts or wholly[0] == (ts, False)):
+                _, is_cleared = wholly.pop(0)
+                shown = {} if is_cleared else dict.fromkeys(range(KEYS), STALE)
             if table_id is None or tables.tables[table_id].logical != logical:
                 continue
             if kind == EMPTIED:

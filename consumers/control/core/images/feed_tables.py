@@ -90,8 +90,10 @@ class FeedTables:
         return sorted(self.current.union(table for ts, table in self.lost if ts > since_ts))
 
     def entered_between(self, after_ts: Ts, upto_ts: Ts) -> list[TableId]:
-        """Return what came with rows within ``(after_ts, upto_ts]`` and is there still."""
-        return sorted({table for ts, table in self.entered if after_ts < ts <= upto_ts and table in self.current})
+        """Return what came with rows within ``(after_ts, upto_ts]``, also if it is gone: its rows may be under another
+        id now.
+        """
+        return sorted({table for ts, table in self.entered if after_ts < ts <= upto_ts})
 
     def forget_below(self, ts: Ts) -> Self:
         """Return it without what went or came at or below ``ts``."""

@@ -124,7 +124,10 @@ def take_wishes(state: ImageState, seen: ImageInputs) -> ImageState:
                 feed = replace(feed, initial=_first_ranges(wanting))
         come = dict.fromkeys(wanting.entered, ImageMode.INITIAL)
         for change in seen.replaced:
-            modes = [mode for table in sorted(change.gone) if (mode := feed.mode_of(table)) is not None]
+            # What has come just now may move on at once, where more than one DDL lies between two records.
+            modes = [
+                mode for table in sorted(change.gone) if (mode := come.get(table) or feed.mode_of(table)) is not None
+            ]
             # Some of it is downstream, so what is deleted from now on must go out as well: nothing is left out.
             anew = ImageMode.RESYNC if ImageMode.RESYNC in modes else ImageMode.BACKFILL
             come.update(dict.fromkeys(change.come, anew) if modes else {})

@@ -1,7 +1,7 @@
 """A changefeed that reads frontier records as the sorter does, and what must hold of what it emits."""
 
 from bisect import bisect_right
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -55,7 +55,14 @@ class SimReader:
         """Return what a record says for this changefeed."""
         frontier = frontier_for(record, lambda _: self.contains_laggard)
         waits_at = self.start_ts if self.is_initial else None
-        return cuts.with_images(frontier, record.images, self.name, waits_at=waits_at)
+        frontier = cuts.with_images(frontier, record.images, self.name, waits_at=waits_at)
+        base = self._base(0)
+        if frontier.images is not None or waits_at is None or base is None:
+            return frontier
+        # As in the sorter: where it waits, rows above start_ts may stand below the low of a later record.
+        return replace(
+            frontier, low=frontier_for(self.world.broker.followed[base], lambda _: self.contains_laggard).low
+        )
 
     def read(self, upto: int) -> None:
         """Read the records before number ``upto``, in one epoch."""

@@ -188,11 +188,16 @@ class ApiBackend:
         mode: ImageMode,
         tables: Sequence[str],
         key_range: str | None = None,
+        *,
+        may_empty: bool = False,
     ) -> Sequence[TableId]:
         feed = self.feed(changefeed_id, namespace)
         check_mode(mode, feed.info.sink_uri)
         stored = self._named(feed, tables)
-        (check_resync if mode is ImageMode.RESYNC else check_backfill)(feed.info, stored)
+        if mode is ImageMode.RESYNC:
+            check_resync(feed.info, stored, may_empty=may_empty and key_range is None)
+        else:
+            check_backfill(feed.info, stored)
         ids = _physical_ids(stored)
         if key_range is not None:
             if len(stored) > 1:

@@ -182,6 +182,61 @@ def test_apply_resync_deletes_what_chunks_lack_and_nothing_that_came_later_where
     assert died >= clean.count // 2 - 5 > 10
 
 
+T = form("d.t", "k", "v", key=("k",))
+
+
+def _emptied_log() -> SinkLog:
+    """A resync that begins with a TRUNCATE, in two chunks; changes before it, of keys of either chunk, and behind."""
+    log = SinkLog()
+    log.rows(0, T, 8, (INSERT, "'x'", "('x',1)"))
+    log.rows(1, A, 9, (INSERT, "1", "(1,1)"))
+    log.ddl(10, DdlType.TRUNCATE_TABLE, "d.t", "TRUNCATE TABLE `d`.`t`", pre="d.t", of_resync=True)
+    log.rows(0, T, 11, (UPDATE, "'B'", "('B',20)"), (DELETE, "'gone'", ""), (INSERT, "'y'", "('y',2)"))
+    log.watermark(12)
+    log.image(0, T, 15, ("'a'", "('a',1)"), ("'B'", "('B',20)"))
+    log.rows(0, T, 16, (UPDATE, "'x'", "('x',10)"), (DELETE, "'a'", ""))
+    log.image(0, T, 20, ("'x'", "('x',10)"), ("'y'", "('y',2)"))
+    log.rows(0, T, 21, (UPDATE, "'y'", "('y',200)"))
+    log.watermark(30)
+    return log
+
+
+@pytest.mark.timeout(600)
+def test_apply_resync_that_empties_a_table_of_texts_has_its_rows_and_no_others_wherever_it_dies(
+    mariadb: LocalMariaDb, fresh_name: Callable[[str], str]
+) -> None:
+    log, died = _emptied_log(), 0
+
+    def begin() -> None:
+        run_sql(
+            mariadb,
+            *("DROP DATABASE IF EXISTS d", "CREATE DATABASE d"),
+            *("CREATE TABLE d.t (k VARCHAR(9) PRIMARY KEY, v INT)", "CREATE TABLE d.a (id INT PRIMARY KEY, v INT)"),
+            "INSERT INTO d.t VALUES ('stale', -1), ('a', -1), ('B', -1), ('y ', -1), ('gone', -1), ('é', -1)",
+        )
+
+    def check() -> None:
+        assert sorted(table(mariadb, "d.t")) == [("B", 20), ("x", 10), ("y", 200)]
+        assert table(mariadb, "d.a") == [(1, 1)]
+
+    begin()
+    clean = Faults()
+    with faulty_connections(clean):
+        Processor(mariadb, log, fresh_name("clean"), parameters=ONE_BY_ONE, max_txn_row=1).apply(30)
+    check()
+    for at in range(0, clean.count, 2):
+        feed = fresh_name("killed")
+        begin()
+        with faulty_connections(Faults(at=at)):
+            try:
+                Processor(mariadb, log, feed, parameters=ONE_BY_ONE, max_txn_row=1).apply(30)
+            except Crash:
+                died += 1
+        Processor(mariadb, log, feed, revision=2).apply(30)
+        check()
+    assert died >= clean.count // 2 - 5 > 10
+
+
 @pytest.mark.parametrize(
     ("columns", "differs"),
     [

@@ -20,7 +20,7 @@ from schemas.ids import TableId, Ts, UpstreamId
 from schemas.nodes.changefeed import ChangefeedInfo
 from schemas.rawlog.images import KeyRange, opening_of
 from schemas.sink.position import Position, PositionClass, RowOp, decode_position
-from schemas.sink.sql_rows import decode_form, decode_rows
+from schemas.sink.sql_rows import decode_ddl, decode_form, decode_rows
 from schemas.sink.topic import sorter_config
 from schemas.tidb.keys import row_key
 from sorters.core.cut.cut import Cut
@@ -171,14 +171,41 @@ def test_each_protocol_with_ddl_says_it_in_its_own_form(protocol: str) -> None:
     assert all(b"TRUNCATE TABLE `d`.`one`" in record["value"] for record in records)
 
 
-def test_a_database_and_a_table_that_has_gone_are_told_of_no_truncate() -> None:
-    assert emptied_tables(opened(ONE), database().feed) == frozenset()
+def test_a_database_is_emptied_only_of_a_table_whose_ranges_it_cannot_tell() -> None:
+    def said(**more: Any) -> list[tuple[str, PositionClass]]:
+        store = snapshot(("d", 1, [{**table_info(11, "one"), **more}, table_info(12, "two")]))
+        records = emptied_records(opened(ONE, TWO), store, database(store=store).feed, 1).to_pylist()
+        positions = [decode_position(record["position"]) for record in records]
+        assert {(each.commit_ts, each.start_ts) for each in positions} <= {(S, S)}
+        queries = [decode_ddl(record["value"]).query for record in records]
+        return list(zip(queries, (each.position_class for each in positions), strict=True))
+
+    assert said() == []
+    assert said(pk_is_handle=False, **UNIQUE) == [("TRUNCATE TABLE `d`.`one`", PositionClass.DDL)]
+    assert said(pk_is_handle=False) == [], "a table without a key has no rows to be written twice"
+    assert said(pk_is_handle=False, **UNIQUE, partition=PARTITION) == []
+
+
+def test_files_and_a_table_that_has_gone_are_told_of_no_truncate() -> None:
+    made = sorter_config(load_changefeed("file:///f?protocol=csv", {}), INFO, "h:1")
+    assert emptied_tables(opened(ONE), compile_feed(made, "default")) == frozenset()
     store = snapshot(("d", 1, [table_info(11, "one")]))
     assert store.apply(job(Ts(900), DdlType.DROP_TABLE, schema_id=1, table_id=11)) is not None
     assert emptied_records(opened(ONE), store, program("canal-json").feed, 1).num_rows == 0
 
 
 # -- what is refused
+
+KEY: dict[str, Any] = {
+    "id": 1,
+    "idx_name": {"O": "PRIMARY", "L": "primary"},
+    "is_unique": True,
+    "is_primary": True,
+    "state": 5,
+    "idx_cols": [{"name": {"O": "id", "L": "id"}, "offset": 0, "length": -1}],
+}
+UNIQUE: dict[str, Any] = {"index_info": [KEY]}
+"""A primary key that is not clustered, with ``pk_is_handle=False``."""
 
 
 def stored(**more: Any) -> StoredTable:
@@ -192,7 +219,8 @@ def stored(**more: Any) -> StoredTable:
         ("kafka://h:1/t?protocol=avro&schema-registry=http://r:1", {}, stored(), "the protocol lacks"),
         ("kafka://h:1/t?protocol=canal-json", {}, stored(partition=PARTITION), "partitioned"),
         ("mysql://h:1/", {}, stored(partition=PARTITION), "partitioned"),
-        ("mysql://h:1/", {}, stored(pk_is_handle=False), "not clustered"),
+        ("mysql://h:1/", {}, stored(pk_is_handle=False, **UNIQUE), "not clustered, so no column tells"),
+        ("mysql://h:1/", {}, stored(pk_is_handle=False, **UNIQUE), "`--empty-first` lets the database"),
         (
             "mysql://h:1/",
             {"filter": {"event-filters": [{"matcher": ["d.*"], "ignore-event": ["delete"]}]}},
@@ -228,6 +256,32 @@ def test_a_resync_that_would_be_none_is_refused_by_name(
         check_resync(replace(INFO, sink_uri=uri, config=config), [table])
     assert why in str(caught.value)
     assert caught.value.fields["changefeed"] == "f"
+
+
+IGNORING = {"filter": {"event-filters": [{"matcher": ["d.*"], "ignore-event": ["truncate table"]}]}}
+
+
+@pytest.mark.parametrize(
+    ("config", "table", "why"),
+    [
+        ({}, stored(pk_is_handle=False), "it has no key"),
+        ({"bdr-mode": True}, stored(pk_is_handle=False, **UNIQUE), "with bdr-mode it cannot be emptied"),
+        (IGNORING, stored(pk_is_handle=False, **UNIQUE), "leaves the TRUNCATE TABLE out"),
+        ({}, stored(partition=PARTITION), "partitioned"),
+    ],
+)
+def test_a_database_that_may_not_empty_a_table_first_refuses(
+    config: dict[str, Any], table: StoredTable, why: str
+) -> None:
+    info = replace(INFO, sink_uri="tidb://h:1/", config=config)
+    with pytest.raises(ImageRefusedError, match=why):
+        check_resync(info, [table], may_empty=True)
+
+
+def test_a_database_may_empty_a_table_first_if_it_is_told_so() -> None:
+    table = stored(pk_is_handle=False, **UNIQUE)
+    check_resync(replace(INFO, sink_uri="mysql://h:1/"), [table, stored()], may_empty=True)
+    check_resync(replace(INFO, sink_uri="mysql://h:1/", config=IGNORING), [stored()], may_empty=True)
 
 
 def test_rows_of_a_table_without_a_key_do_not_go_into_a_database_twice() -> None:

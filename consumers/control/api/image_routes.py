@@ -42,7 +42,8 @@ def resync(bus: Bus, namespace: Namespace, feed_id: FeedId, body: TablesBody) ->
 
 
 def _requested(bus: Backend, namespace: str, feed_id: str, mode: ImageMode, body: TablesBody) -> list[TableId]:
-    return list(bus.request_images(feed_id, namespace, mode, body.tables, body.where_key_range))
+    key_range, may_empty = body.where_key_range, body.empty_first
+    return list(bus.request_images(feed_id, namespace, mode, body.tables, key_range, may_empty=may_empty))
 
 
 @router.post("/tables/pause", summary="Begin no more chunks of tables' images")

@@ -45,7 +45,7 @@ def check_mode(mode: ImageMode, sink_uri: str) -> None:
     """
     scheme = sink_uri.partition("://")[0].lower()
     if mode is ImageMode.RESYNC and scheme in STORAGE_SCHEMES:
-        text = "`resync` is not supported yet with a storage sink: files have no place for rows that are there no more"
+        text = "`resync` is not supported yet with a storage sink: its folders cannot say that a table begins anew"
         raise NotSupportedYetError(text, key=mode)
 
 

@@ -46,7 +46,6 @@ OF_STORAGE_SINKS = frozenset(
 OF_ICEBERG_SINKS = frozenset({"sink.iceberg-config"})
 """Keys of ``SETTINGS`` that an Iceberg sink reads."""
 OTHER_SINKS = {
-    "initial-schema": "database sinks",
     "sync-point-interval": "database sinks",
     "sync-point-retention": "database sinks",
     "sink.safe-mode": "database sinks",

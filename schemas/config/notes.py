@@ -119,6 +119,8 @@ def _of_sink(config: ChangefeedConfig) -> Iterator[str]:
     """Of what depends on the kind of the sink, and of its URI."""
     if config.uri.server is not None and config.sink.column_selectors:
         yield "sink.column-selectors has no effect: it is for Kafka and storage sinks, a database has whole rows"
+    if not config.initial_schema and _kind(config) in ("storage sinks", "Iceberg sinks"):
+        yield "initial-schema has no effect: it is for Kafka and database sinks"
     if _kind(config) != "Kafka sinks":
         yield from (
             f"filter.event-filters[{index}].ignore-update-only-columns has no effect: it is for Kafka sinks"

@@ -69,7 +69,9 @@ class ChangefeedFile:
     state_proofs: tuple[str, ...] = ()
     """Table-filter rules: of which tables what they hold is carried along, and told at watermarks. Ours."""
     initial_schema: bool = True
-    """A database gets the tables that it lacks of those with an image, before their first row. Ours."""
+    """Tables with an image are made before their first row: a database makes those that it lacks, consumers of topics
+    are told. Ours.
+    """
     filter: FilterConfig = section(FilterConfig)
     mounter: MounterConfig = section(MounterConfig)
     sink: SinkConfig = section(SinkConfig)

@@ -20,6 +20,7 @@ from sorters.core.cut.cut import Cut
 from sorters.core.encode.wire.protocol import Partitions, SchemaText
 from sorters.core.feed.companions import ddl_topics
 from sorters.core.feed.feed import CompiledFeed
+from sorters.core.feed.initial_schemas import initial_topics
 from sorters.core.feed.scope import tables_at, tables_made_between
 from sorters.log.topic_admin import SinkTopicLimits
 from sorters.registry.registry import SchemaRegistry
@@ -65,11 +66,12 @@ class ReadyTables:
             BusError: see :meth:`make_ready`.
         """
         tables: list[StoredTable] = []
+        names = {feed.default_topic}
         if self._waiting is None or ready_upto is None:
             self._waiting, ready_upto = set(), cut.after_ts
+            names |= initial_topics(store, cut.after_ts, feed)
             tables = list(tables_at(store, cut.after_ts, feed))
         tables += tables_made_between(store, ready_upto, cut.upto_ts, feed)
-        names = {feed.default_topic}
         if feed.encoder.ddl_partitions is not Partitions.NONE:
             names |= ddl_topics(store, cut.after_ts, cut.upto_ts, feed)
         if self._all_topics:

@@ -246,6 +246,9 @@ def test_initial_image_goes_out_in_its_chunks_with_the_changes_above_each_wherev
     with ChangeStream(stack.kafka, [topic], group=topic) as stream:
         table = MaterialisedTable(*NAME).read(stream, END)
     assert (table.is_whole, table.proof()) == (True, held_at_end())
+    said = [json.loads(record.value or b"").get("sql", "") for record in records[:2]]
+    assert said[0].startswith("CREATE DATABASE IF NOT EXISTS `sb`")
+    assert said[1].startswith("CREATE TABLE IF NOT EXISTS `sb`.`sbtest1` (")
     positions = [record.position for record in records]
     assert positions == sorted(set(positions))
     for dies in ("half", "written", "reported"):
@@ -271,6 +274,7 @@ def test_resync_empties_the_table_at_a_ts_of_its_own_before_the_rows_wherever_a_
     log = RawLog(stack.kafka, fresh_name("up"))
     ImagedLog(log, FEED, "resync").write_resync()
     expected = [
+        (START_TS, -1, "QUERY", True), (START_TS, -1, "CREATE", True),
         update(100, 1), update(500, 2), (FIRST, -1, "TRUNCATE", True), update(1_500, 3),
         *image(SECOND, 0, KEYS), update(2_100, 4),
     ]  # fmt: skip

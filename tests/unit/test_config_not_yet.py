@@ -99,7 +99,7 @@ def test_load_changefeed_takes_images_into_every_sink_but_lakes(uri: str) -> Non
         (CANAL, "memory-quota = 5", "memory-quota has no effect: "),
         (CANAL, "sql-mode = ''", "sql-mode has no effect: each DDL is read by the sql_mode that it was run with"),
         (CANAL, "[scheduler]\nenable-table-across-nodes = true", "captures divide large tables by their own"),
-        (CANAL, "initial-schema = false", "initial-schema has no effect: it is for database sinks"),
+        (FILES, "initial-schema = false", "initial-schema has no effect: it is for Kafka and database sinks"),
         (CANAL, "[sink]\nterminator = 'x'", "sink.terminator has no effect: it is for storage sinks"),
         (CANAL, "[sink]\ndate-separator = 'none'", "sink.date-separator has no effect: it is for storage sinks"),
         (CANAL, "[sink.csv]\noutput-handle-key = true", "sink.csv.output-handle-key has no effect: it is for storage"),

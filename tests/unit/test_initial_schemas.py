@@ -18,7 +18,8 @@ from schemas.sink.sql_rows import SqlDdl, decode_ddl
 from schemas.sink.topic import sorter_config
 from sorters.core.encode.sql.create_table import create_schema, create_table
 from sorters.core.feed.feed import CompiledFeed, compile_feed
-from sorters.core.feed.initial_schemas import initial_schemas
+from sorters.core.feed.initial_schemas import initial_schemas, initial_topics
+from sorters.core.records.order import no_records
 from tests.support.ddl_jobs import column, index, job, snapshot, table_info
 
 START = Ts(100)
@@ -112,8 +113,67 @@ def test_initial_schemas_have_the_charset_and_collation_of_the_source(target: st
         assert first.query == f"CREATE DATABASE IF NOT EXISTS `{name}` CHARACTER SET latin1 COLLATE latin1_bin"
 
 
-def test_initial_schemas_go_to_no_sink_but_a_database(store: SchemaStore) -> None:
-    assert sent(store, feed_of(SNAPSHOT, "file:///data/out?protocol=csv")) == []
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "file:///data/out?protocol=csv",
+        "kafka://h:1/t?protocol=avro&schema-registry=http://h:2",
+        "kafka://h:1/t?protocol=simple",
+        "file:///data/out?protocol=canal-json",
+    ],
+)
+def test_initial_schemas_go_to_no_files_and_into_no_protocol_that_has_no_ddl_or_tells_schemas(
+    store: SchemaStore, uri: str
+) -> None:
+    feed = feed_of(SNAPSHOT, uri)
+    assert list(initial_schemas(store, START, feed, 0)) in ([], [no_records()])
+    assert initial_topics(store, START, feed) == set()
+
+
+PER_TABLE = {
+    "sink": {
+        "dispatchers": [{"matcher": ["*.*"], "topic": "of_{schema}_{table}"}],
+        "send-bootstrap-interval-in-sec": 0,
+    }
+}
+"""Without simple's own bootstraps."""
+
+
+@pytest.mark.parametrize("tables_max", [1, 500])
+@pytest.mark.parametrize(
+    "protocol",
+    ["canal-json", "open-protocol", "debezium", "canal", "simple"],
+)
+def test_consumers_of_topics_are_told_of_tables_with_an_image_before_their_first_row(
+    store: SchemaStore, protocol: str, tables_max: int
+) -> None:
+    feed = feed_of({**SNAPSHOT, **PER_TABLE}, f"kafka://h:1/t?protocol={protocol}")
+    topics = initial_topics(store, START, feed)
+    assert topics == {"of_late_x", "of_app_a", "of_app_b"}
+    feed = replace(feed, partitions={**feed.partitions, **dict.fromkeys(topics, 2)})
+    batches = list(initial_schemas(store, START, feed, 0, tables_max=tables_max))
+    records = [record for batch in batches for record in batch.to_pylist()]
+    first = [record for record in records if record["partition"] == 0]
+    tables = ["of_late_x", "of_app_b", "of_app_a"]
+    assert [record["topic"] for record in first] == ["t", "t", *tables]
+    texts = [f"{record['key']}{record['value']}".lower() for record in first]
+    for text, word in zip(texts, ("database", "database", "`x`", "`b`", "`a`"), strict=True):
+        assert word in text
+    positions = [record["position"] for record in first]
+    assert positions == sorted(set(positions))
+    for at in map(decode_position, positions):
+        assert (at.commit_ts, at.start_ts, at.position_class) == (START, START, PositionClass.DDL)
+
+
+def test_a_routed_table_is_told_of_in_the_topic_of_its_rows(store: SchemaStore) -> None:
+    dispatcher = {"matcher": ["*.*"], "topic": "of_{schema}_{table}", "target-table": "r_{table}"}
+    feed = feed_of({**SNAPSHOT, "sink": {"dispatchers": [dispatcher]}}, "kafka://h:1/t?protocol=open-protocol")
+    topics = initial_topics(store, START, feed)
+    feed = replace(feed, partitions={**feed.partitions, **dict.fromkeys(topics, 1)})
+    batches = list(initial_schemas(store, START, feed, 0))
+    queries = {record["topic"]: record["value"] for batch in batches for record in batch.to_pylist()}
+    assert b"`r_a`" in queries["of_app_a"]
+    assert topics == {topic for topic in queries if topic != "t"}
 
 
 def made(**info: Any) -> str:

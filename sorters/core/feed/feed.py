@@ -94,7 +94,7 @@ class CompiledFeed:
     initial: InitialTables | None = None
     """Tables that get an image when they come to the changefeed; None: no run of this feed brings any."""
     initial_schemas: InitialTables | None = None
-    """Tables that the destination is to have before the first row (``initial-schema``); None: nobody makes any."""
+    """Tables that the destination is told of before the first row (``initial-schema``); None: of none."""
     flow_writer: str = ""
     """Who tells processors the sums of what they are to read (:mod:`schemas.sink.flow_mark`); '': nobody does."""
 
@@ -212,14 +212,20 @@ def compile_feed(
         partitions=dict(partitions or {}),
         bootstraps=_bootstraps(config, plain),
         initial=initial_tables(config),
-        initial_schemas=initial_tables(config) if _makes_tables(config) else None,
+        initial_schemas=initial_tables(config) if _tells_tables(config, plain) else None,
         state_proofs=TableFilter(config.state_proofs, config.case_sensitive) if config.state_proofs else None,
         large_messages=_large_messages(config, plain, f"{namespace}/{changefeed_id}"),
     )
 
 
-def _makes_tables(config: ChangefeedConfig) -> bool:
-    return config.uri.server is not None and config.initial_schema and config.wants_initial
+def _tells_tables(config: ChangefeedConfig, encoder: Encoder) -> bool:
+    if not (config.initial_schema and config.wants_initial):
+        return False
+    if config.uri.server is not None:
+        return True
+    if isinstance(encoder, StorageEncoder) or config.uri.is_lake:
+        return False
+    return encoder.ddl_partitions is not Partitions.NONE and _bootstraps(config, encoder) is None
 
 
 def _keeps_updates(config: ChangefeedConfig) -> bool:

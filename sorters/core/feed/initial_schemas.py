@@ -2,9 +2,13 @@
 
 A database that lacks a table then gets it, and its schema, before any row and any DDL; one that has the table keeps it.
 From there on the changefeed's DDL keeps it as the source's is, so that it has the right shape at each chunk's ts.
+
+Consumers of topics get them as DDL events in the protocol's own form, each in its table's topic; commit_ts = start_ts
+in the position marks them, as it marks rows of images: no job has that. simple has bootstraps for it.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from schemas.ddl.job import DdlType
 from schemas.ddl.schema_change import StoredTable
@@ -12,7 +16,7 @@ from schemas.ddl.schema_store import SchemaStore
 from schemas.ids import Ts
 from schemas.sink.position import Position, PositionClass
 from sorters.core.encode.sql.create_table import create_schema, create_table
-from sorters.core.feed.companions import SCHEMAS_AT_ONCE, ddl_topic, event_copies
+from sorters.core.feed.companions import SCHEMAS_AT_ONCE, ddl_position, event_copies
 from sorters.core.feed.feed import CompiledFeed
 from sorters.core.feed.scope import tables_at
 from sorters.core.records.order import OutputRecords, join_records, no_records
@@ -20,8 +24,6 @@ from sorters.core.sql.ddl_event import DdlEvent, event_of_no_job
 
 _SCHEMA, _TABLE = 0, 1
 """What a position's key begins with: schemas come before tables."""
-Statement = tuple[bytes, DdlEvent]
-"""The key of its position, and what is sent."""
 
 
 def initial_schemas(
@@ -35,33 +37,50 @@ def initial_schemas(
     if feed.initial_schemas is None:
         return
     wanted = feed.initial_schemas
-    tables: list[StoredTable] = []
-    schemas: dict[str, tuple[str, str]] = {}
-    for table in tables_at(store, ts, feed):
-        if wanted.wants(table.schema, table.table):
-            tables.append(feed.routes.stored(table))
-            # As they are now: what changed them since ts goes out as a DDL, and says so once more.
-            schemas.setdefault(tables[-1].schema, store.schema_options(table.schema))
-    tables.sort(key=lambda table: table.table_id)
+    tables = sorted(
+        (table for table in tables_at(store, ts, feed) if wanted.wants(table.schema, table.table)),
+        key=lambda table: table.table_id,
+    )
     waiting = [no_records()]
-    for number, (key, event) in enumerate(_statements(ts, schemas, tables), 1):
+    for number, (key, topic, event) in enumerate(_statements(store, ts, feed, tables), 1):
         position = Position(ts, PositionClass.BOOTSTRAP, key=key).encode()
-        waiting.append(event_copies(event, ddl_topic(event, feed), position, feed, encoded_at_ms))
+        if not feed.has_processors:
+            event = replace(event, start_ts=ts, seq=number)
+            position = ddl_position(event)
+        waiting.append(event_copies(event, topic, position, feed, encoded_at_ms))
         if number % tables_max == 0:
             yield join_records(waiting)
             waiting = [no_records()]
     yield join_records(waiting)
 
 
-def _statements(ts: Ts, schemas: Mapping[str, tuple[str, str]], tables: list[StoredTable]) -> Iterator[Statement]:
+def initial_topics(store: SchemaStore, ts: Ts, feed: CompiledFeed) -> set[str]:
+    """Return the topics of :func:`initial_schemas`, beside the default one."""
+    wanted = feed.initial_schemas
+    if wanted is None:
+        return set()
+    tables = ((table.schema, table.table) for table in tables_at(store, ts, feed))
+    return {feed.topic(*name) for name in tables if wanted.wants(*name)}
+
+
+def _statements(
+    store: SchemaStore, ts: Ts, feed: CompiledFeed, tables: Sequence[StoredTable]
+) -> Iterator[tuple[bytes, str, DdlEvent]]:
+    """Yield keys of positions, topics and events."""
+    routed = [(feed.topic(table.schema, table.table), feed.routes.stored(table)) for table in tables]
+    schemas: dict[str, tuple[str, str]] = {}
+    for source, (_, table) in zip(tables, routed, strict=True):
+        # As they are now: what changed them since ts goes out as a DDL, and says so once more.
+        schemas.setdefault(table.schema, store.schema_options(source.schema))
     start_ts = Ts(0)
     for number, (schema, options) in enumerate(sorted(schemas.items())):
         query = create_schema(schema, *options)
-        yield _key(_SCHEMA, number), event_of_no_job(DdlType.CREATE_SCHEMA, ts, schema, query, start_ts=start_ts)
-    for table in tables:
+        event = event_of_no_job(DdlType.CREATE_SCHEMA, ts, schema, query, start_ts=start_ts)
+        yield _key(_SCHEMA, number), feed.default_topic, event
+    for topic, table in routed:
         query = create_table(table)
         event = event_of_no_job(DdlType.CREATE_TABLE, ts, table.schema, query, start_ts=start_ts, post=table)
-        yield _key(_TABLE, table.table_id), event
+        yield _key(_TABLE, table.table_id), topic, event
 
 
 def _key(kind: int, number: int) -> bytes:

@@ -115,6 +115,7 @@ class LakeRun:
         self._share = share or WholeProcess()
         self._stopping, self._given_up = threading.Event(), threading.Event()
         self._reader = sources.raw_reader(self._given_up.is_set)
+        self._rows: LakeRows | None = None
         self._thread: threading.Thread | None = None
         self._failure: BusError | None = None
 
@@ -168,13 +169,25 @@ class LakeRun:
 
     def _run(self) -> None:
         try:
-            self._follow()
+            try:
+                self._follow()
+            finally:
+                self._close_catalog()
         except BaseException as error:
             failure = bus_error(error)
             if not self._stopping.is_set():
                 self._failure = failure
                 return
             log.warning("lake run ended with an error while it was stopping", extra={"error": str(failure)})
+
+    def _close_catalog(self) -> None:
+        """Let go of the catalog's connections, else each run of a process that lives on would leave its own open."""
+        rows, self._rows = self._rows, None
+        try:
+            if rows is not None:
+                rows.close()
+        except Exception:  # the JVM may have died, which is why the run ends
+            log.warning("catalog of lake tables is not closed", exc_info=True)
 
     def _follow(self) -> None:
         at = self._frontier.find(self._checkpoint_ts)
@@ -196,7 +209,7 @@ class LakeRun:
 
     def _begin(self, record: FrontierRecord) -> LakeTables:
         """Find the tables of earlier runs, and finish what the last one had begun to tag."""
-        rows = LakeRows(self._spark(), catalog_options(self._config), self._owner.branch)
+        rows = self._rows = LakeRows(self._spark(), catalog_options(self._config), self._owner.branch)
         tables = LakeTables(
             LakeCatalog(rows, self._owner), rows, self._config.sink.iceberg, self._feed, self._before_cut
         )

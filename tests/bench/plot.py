@@ -10,6 +10,9 @@ COPY_AIM = 0.8
 FURTHER_FEED_AIM = 0.5
 """A further changefeed must not cost more than that of the first one."""
 
+WIDTHS = (3, 1.5, 1.5, 1.5, 1.5)
+"""Of the panels of a row."""
+
 
 def draw(figures: Figures, path: Path) -> None:
     """Write one picture of all figures."""
@@ -18,10 +21,11 @@ def draw(figures: Figures, path: Path) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    picture, panels = pyplot.subplots(5, 5, figsize=(26, 25), width_ratios=(3, 1.5, 1.5, 1.5, 1.5))
+    rows = -(-len(PANELS) // len(WIDTHS))
+    picture, panels = pyplot.subplots(rows, len(WIDTHS), figsize=(26, 5 * rows), width_ratios=WIDTHS)
     for axes in panels.flat[len(PANELS) :]:
         axes.axis("off")
-    for (bench, (title, fill)), axes in zip(PANELS.items(), panels.flat, strict=False):
+    for (bench, (title, fill)), axes in zip(PANELS.items(), panels.flat[: len(PANELS)], strict=True):
         mine = [figure for figure in figures if figure["bench"] == bench]
         axes.set_title(title if mine else f"{title}\n(has not run)")
         if mine:
@@ -69,6 +73,10 @@ def _lag(axes: Any, figures: Figures) -> None:
 def _puller(axes: Any, figures: Figures) -> None:
     _bars(axes, [f"to {f['to']}" for f in figures], [f["rows_per_s"] / 1000 for f in figures])
     _bars(axes, [f"to {f['to']},\nby CPU" for f in figures], [f["cpu_rows_per_s"] / 1000 for f in figures])
+
+
+def _lake_tables(axes: Any, figures: Figures) -> None:
+    _bars(axes, [f"{f['tables']}" for f in figures], [f["commit_cpu_s"] for f in figures])
 
 
 def _big_transaction(axes: Any, figures: Figures) -> None:
@@ -224,4 +232,5 @@ PANELS: dict[str, tuple[str, Callable[[Any, Figures], None]]] = {
     "verify": ("rows compared, thousand per CPU second", _verify),
     "storage_write": ("storage sink ÷ plain write", _beside_plain),
     "lake": ("Iceberg sink ÷ plain Spark MERGE, CPU", _beside_plain),
+    "lake_tables": ("CPU seconds a commit\nby Iceberg tables", _lake_tables),
 }

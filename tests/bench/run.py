@@ -40,6 +40,7 @@ BENCHES = {
     "big_transaction": "memory and rows/s of a puller at one transaction of 2 GiB: 2 min, 6 GiB of disk",
     "storage_write": "MB/s of a storage sink from its topic to files, beside a plain write of the same bytes: 0.5 min",
     "lake": "rows a CPU second into an Iceberg table by upsert, beside a plain Spark MERGE (LAKE_ROWS): 3 min",
+    "lake_tables": "a commit into one of 10, 100 and 300 Iceberg tables, which tags them all: 4 min",
     "mysql_apply": "rows/s from a topic into MariaDB beside a bare REPLACE loop, and the lag at 1,000 rows/s: 1.5 min",
     "verify": "rows/s of `tidebus verify` over a million rows of a MariaDB, and with keys to name: 1 min",
     "failover": "how long the frontier stands when the owner is killed, and when it resigns: 1.5 min",

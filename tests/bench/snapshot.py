@@ -5,7 +5,8 @@
 takes the busy tables alone; its rows' way from commit_ts to a consumer is taken for a while. Then a changefeed of all
 tables is created, with ``initial = "snapshot"`` for the two old ones, and both are read until the images are there to
 the last row. It does that twice, on buses of their own, and prints a JSON line for each: as fast as it goes
-(``bound_rows_per_s`` 0), and with ``--image-rows-per-second`` at what lets others go on undisturbed (25,000).
+(``bound_rows_per_s`` 0), and with ``--image-rows-per-second`` at what lets others go on undisturbed (25,000 of all
+stores together; the option is of each).
 
 * ``rows_per_s``: rows of images, from the first to the last at the consumer.
 * ``rows_per_cpu_s``: by the CPU time of capture and sorter service, with all that they start, over that time, less what
@@ -36,6 +37,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from compose.local.bus import BusOptions, LocalBus
 from consumers.control.changefeeds.store import ChangefeedRequest
+from producers.region_server.server import RegionServerOptions
 from schemas.errors import BusError
 from schemas.ids import Ts, UpstreamId, physical_ms
 from schemas.sink.position import POSITION_HEADER, PositionClass, decode_position
@@ -51,6 +53,7 @@ START_TIMEOUT_S, IMAGE_TIMEOUT_S = 240.0, 1_800.0
 CAUGHT_UP_S = 5.0
 TABLES = 2
 BOUNDS_ROWS_PER_S = (0, 25_000)
+STORES = RegionServerOptions().stores
 
 
 @dataclass
@@ -107,7 +110,8 @@ def _measured(options: argparse.Namespace, bound_rows_per_s: int) -> dict[str, o
     with tempfile.TemporaryDirectory(prefix="tidebus-bench-") as folder, upstream() as source:
         source.make(options.rows, TABLES)
         source.write(BUSY_ROWS_PER_S, TABLES)
-        quota = ("--image-rows-per-second", str(bound_rows_per_s)) if bound_rows_per_s else ()
+        of_a_store = str(bound_rows_per_s // STORES)
+        quota = ("--image-rows-per-second", of_a_store) if bound_rows_per_s else ()
         bus_options = BusOptions(data_dir=Path(folder), pd=source.pd, upstream=UPSTREAM, capture_arguments=quota)
         with (
             LocalBus(bus_options, say=_say) as bus,

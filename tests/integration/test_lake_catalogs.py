@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from sorters.spark.session import SPARK_JARS_ENV
@@ -16,6 +17,7 @@ from tests.integration.test_lake_sink import (
     sorter,
 )
 from tests.support.aws import ask_s3, aws
+from tests.support.bus import wait_until
 from tests.support.lake import Lake
 from tests.support.lake_bank import LakeBank
 from tests.support.lake_catalogs import S3_KEY, S3_SECRET, JdbcLake, S3Lake, catalog_jars, rest_server
@@ -74,3 +76,30 @@ def test_lake_tables_of_a_catalog_are_the_upstream_at_each_tag_also_after_a_kill
     assert_each_tag_is_the_upstream(lake, bank)
     assert lake.partition_fields("bank", "credit") == ["truncate[5]"]
     assert S3_SECRET not in sorter.log()
+
+
+@nightly
+@patient
+@pytest.mark.parametrize("catalog", ["jdbc"], indirect=True)
+def test_lake_run_that_ends_leaves_no_connection_to_its_catalog(
+    bank: LakeBank, sorter: Sorter, catalog: tuple[Lake, str]
+) -> None:
+    lake, said = catalog
+    database, uri = f"{lake.folder}.db", f"iceberg://?{said}&mode=upsert&commit-interval=1s&compaction-interval=0"
+    sorter.create(bank.log.upstream, uri, start_ts=START_TS)
+    bank.open()
+    sorter.start()
+    sorter.wait_checkpoint(bank.advance(), 500)
+    assert _opens(sorter, database)
+    sorter.create(bank.log.upstream, uri, start_ts=START_TS, desired_state="stopped")
+    sorter.wait(lambda status: status.state == "stopped")
+    wait_until(lambda: not _opens(sorter, database), 60, "the catalog's connections are closed")
+
+
+def _opens(sorter: Sorter, file: str) -> bool:
+    """Tell whether the sorter or its JVM, which live on, hold a file open."""
+    assert sorter.process is not None
+    living = psutil.Process(sorter.process.pid)
+    return any(
+        opened.path == file for each in [living, *living.children(recursive=True)] for opened in each.open_files()
+    )

@@ -42,6 +42,7 @@ FIGURES: list[dict[str, Any]] = [
     {"bench": "storage_write", "ratio": 0.9},
     {"bench": "verify", "rows_per_cpu_s": 100_000, "python_rows_per_s": 120_000},
     {"bench": "lake", "ratio": 0.8},
+    {"bench": "lake_tables", "tables": 100, "commit_cpu_s": 2.0},
     {
         "bench": "many_feeds",
         "feeds": 100,

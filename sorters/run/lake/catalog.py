@@ -8,7 +8,7 @@ goes on late is refused by the table itself (docs/decisions/2026-11-23-lake-tabl
 
 import uuid
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from schemas.ids import TableId, Ts
@@ -171,6 +171,8 @@ class LakeTable:
         self._table, self._owner, self._jvm = table, owner, jvm
         self._begun: tuple[int, Ts, Ts] | None = None
         """Main when the branch was made: its snapshot, the watermark, and the DDL that the fields followed."""
+        self._progress: LakeProgress | None = None
+        """What :meth:`progress` has read, until something moves the table: it takes some calls of the JVM."""
         life = table.properties().get(LIFE)
         if life != owner.life:
             raise LakeTakenError(
@@ -181,7 +183,8 @@ class LakeTable:
 
     @property
     def java(self) -> Any:
-        """Iceberg's own object."""
+        """Iceberg's own object, for who moves the table by it."""
+        self._progress = None
         return self._table
 
     @property
@@ -210,7 +213,12 @@ class LakeTable:
         Raises:
             LakeWatermarkLostError: neither a snapshot nor the table says it.
         """
-        tags = (tag_ts(ref) for ref in self._table.refs().keySet())
+        if self._progress is None:
+            self._progress = self._read_progress()
+        return self._progress
+
+    def _read_progress(self) -> LakeProgress:
+        tags = (tag_ts(ref) for ref in self._ref_names())
         snapshot, said = self._table.currentSnapshot(), None
         while snapshot is not None and said is None:
             said, parent = snapshot.summary().get(WATERMARK), snapshot.parentId()
@@ -223,6 +231,11 @@ class LakeTable:
             )
         image_to_come = self._table.properties().get(IMAGE_TO_COME) is not None
         return LakeProgress(Ts(int(said)), frozenset(ts for ts in tags if ts is not None), image_to_come)
+
+    def _ref_names(self) -> list[str]:
+        """Return the names of branches and tags, by one call of the JVM: Iceberg's names have no line break of ours."""
+        names = str(self._jvm.java.lang.String.join("\n", self._table.refs().keySet()))
+        return names.split("\n")
 
     def resync(self) -> LakeResync | None:
         """Return what it notes of a resync under way.
@@ -242,7 +255,7 @@ class LakeTable:
         head = int(self._table.currentSnapshot().snapshotId())
         self._begun = head, self.progress().watermark_ts, self.schema_ts
         manage = self._table.manageSnapshots()
-        for ref in list(self._table.refs().keySet()):
+        for ref in self._ref_names():
             if ref.startswith(BRANCH_PREFIX):
                 manage.removeBranch(ref)
         manage.commit()
@@ -255,6 +268,7 @@ class LakeTable:
         Then what stands in the branch must be written anew, on what main is now.
         """
         assert self._begun is not None
+        self._progress = None
         self._table.refresh()
         moved = self._table.currentSnapshot().snapshotId() != self._begun[0]
         return moved and self._begun[1:] == (self.progress().watermark_ts, self.schema_ts)
@@ -268,6 +282,7 @@ class LakeTable:
             Py4JJavaError: likewise, just now.
         """
         assert self._begun is not None
+        self._progress = None
         transaction = self._table.newTransaction()
         # As the transaction sees it: a branch that is gone would be made anew, on what another process has written.
         state = transaction.table()
@@ -298,6 +313,7 @@ class LakeTable:
         ``schema_ts`` None: more is to be done before the table follows the DDL. ``image_to_come``: it gets rows of an
         image from here on.
         """
+        self._progress = None
         transaction = self._table.newTransaction()
         if emptied_at is not None:
             everything = self._jvm.org.apache.iceberg.expressions.Expressions.alwaysTrue()
@@ -335,14 +351,17 @@ class LakeTable:
 
     def note_image(self) -> None:
         """Say that main shows all of the table's image."""
+        self._progress = None
         self._table.updateProperties().remove(IMAGE_TO_COME).commit()
 
     def tag(self, watermark_ts: Ts, kept: int) -> None:
         """Tag main with a watermark, if it has not the tag, and take the oldest tags away, in one step."""
-        tags = self.progress().tags
+        progress, self._progress = self.progress(), None
         manage = self._table.manageSnapshots()
-        if watermark_ts not in tags:
+        if watermark_ts not in progress.tags:
             manage.createTag(tag_name(watermark_ts), self._table.currentSnapshot().snapshotId())
-        for ts in expired_tags(tags | {watermark_ts}, kept):
+        expired = expired_tags(progress.tags | {watermark_ts}, kept)
+        for ts in expired:
             manage.removeTag(tag_name(ts))
         manage.commit()
+        self._progress = replace(progress, tags=progress.tags.union({watermark_ts}).difference(expired))

@@ -60,6 +60,14 @@ class LakeRows:
         self._session._jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(session)
         return session.sessionState().catalogManager().catalog(CATALOG).icebergCatalog()
 
+    def close(self) -> None:
+        """Let the catalog's connections go; the session must not be used after it."""
+        from py4j.java_gateway import is_instance_of  # comes with pyspark, which only a run needs
+
+        catalog = self.catalog()
+        if is_instance_of(self._session.sparkContext._gateway, catalog, "java.io.Closeable"):
+            catalog.close()
+
     def _load_drivers(self) -> None:
         """Let the JDBC drivers among Spark's jars make themselves known: the JVM looks for them in its own alone."""
         java = self._session._jvm.java

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -43,6 +44,8 @@ from sorters.run.lake.rows import LakeRows
 
 log = logging.getLogger(__name__)
 
+TAGS_AT_ONCE = 8
+"""A tag is a write to the catalog that mostly waits; where there are so few tables, they are tagged one by one."""
 OVERTAKEN_MAX = 3
 """How often a commit begins again before the run fails, and with it is tried again after a while."""
 
@@ -180,9 +183,18 @@ class LakeTables:
             if table.progress().image_to_come:
                 self._check_lease()
                 table.note_image()
-        for table in tables:
+
+        def tag(table: LakeTable) -> None:
             self._check_lease()
             table.tag(watermark_ts, self._settings.tags_kept)
+
+        if len(tables) <= TAGS_AT_ONCE:
+            for table in tables:
+                tag(table)
+            return
+        with ThreadPoolExecutor(TAGS_AT_ONCE, "lake-tag") as threads:
+            for _ in threads.map(tag, tables):  # the first failure ends the run
+                pass
 
     def maintain(self, is_stopping: Callable[[], bool]) -> None:
         """Compact each table and let its snapshots expire. What fails is tried again next time: no row waits for it."""

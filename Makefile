@@ -74,7 +74,7 @@ nightly: setup  ## what takes too long for `make test`: SCHEDULES=10000 of each 
 	NIGHTLY_ISOLATION=1 $(BIN)/pytest -q $(UNRAISABLE) --timeout 1200 tests/integration/test_sorter_isolation.py
 	NIGHTLY_CONSOLE=1 $(BIN)/pytest -q $(UNRAISABLE) --timeout 1200 tests/integration/test_console.py tests/integration/test_console_verbs.py
 	NIGHTLY_CLUSTER=1 NIGHTLY_UPGRADE=1 $(BIN)/pytest -q $(UNRAISABLE) --timeout 1800 \
-	  tests/integration/test_service_executors.py tests/integration/test_spark_attempts.py \
+	  tests/integration/test_service_executors.py tests/integration/test_spark_attempts.py tests/integration/test_spark_daemon.py \
 	  tests/integration/test_late_sorter.py tests/e2e/test_rolling_upgrade.py
 	NIGHTLY_SOURCE=1 $(BIN)/pytest -q $(UNRAISABLE) --timeout 1800 \
 	  tests/integration/test_spark_source.py tests/e2e/test_locked_down_sinks.py

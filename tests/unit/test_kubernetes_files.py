@@ -33,6 +33,7 @@ def pod() -> dict[str, Any]:
 def test_kustomization_names_every_file_and_none_that_is_missing(folder: Path) -> None:
     wanted = yaml.safe_load((folder / "kustomization.yaml").read_text())
     named = {*wanted["resources"], *(patch["path"] for patch in wanted.get("patches", []))}
+    named |= {file for generated in wanted.get("configMapGenerator", []) for file in generated["files"]}
     assert named == {file.name for file in folder.glob("*.yaml")} - {"kustomization.yaml"}
 
 

@@ -6,22 +6,31 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from compose.cli import run_cli
 from compose.stack.local import Addresses, LocalStack
 from compose.stack.mariadb import LocalMariaDb
 from consumers.control.changefeeds.store import ChangefeedStore
+from consumers.control.cluster.upstream_node import UpstreamNode
 from consumers.processors.core.apply.partition import PartitionQueue, start_position
 from edges.kafka.clients import kafka_admin
+from producers.region_server.server import RegionServer, RegionServerOptions
+from schemas.changes import Op
+from schemas.ids import UpstreamId
 from schemas.nodes.changefeed import ChangefeedStatus, ZkPaths
 from schemas.sink.flow_mark import read_mark
 from schemas.sink.position import POSITION_CLASS_AT, PositionClass
 from schemas.sink.topic import PARTITIONS
 from tests.support.apply import rows, run_sql
 from tests.support.lasting_session import lasting_session
+from tests.support.mariadb import mariadb as mariadb
 from tests.support.mariadb import started_or_skip
 from tests.support.raw_log import START_TS, Change, RawLog, read_topic, recorded, row_key, sbtest1_changes
+from tests.support.recorded_ticdc import recorded_ticdc
+from tests.support.served_bus import places_of, served_bus
 from tests.support.sorter_process import Sorter
 
 TABLE = 114
@@ -169,3 +178,47 @@ def test_processor_and_all_around_it_killed_in_turn_applies_every_row_once(
         sorter.close()
     assert rows(server, "SELECT COUNT(*), MIN(id), MAX(id) FROM sb.sbtest1") == [(len(written), 0, len(written) - 1)]
     assert rows(server, "SELECT COUNT(DISTINCT revision) FROM tidebus.position") == [(1,)]
+
+
+def test_changefeed_of_a_ticdc_that_wrote_above_its_checkpoint_is_taken_over_by_migrate(
+    stack: Addresses, mariadb: LocalMariaDb, fresh_name: Callable[[str], str], tmp_path: Path
+) -> None:
+    """TiCDC has written 300 rows and a delete, 200 rows of them below its checkpoint; 100 more come later."""
+    run_sql(
+        mariadb,
+        "CREATE DATABASE sb",
+        "CREATE TABLE sb.sbtest1 (id INT PRIMARY KEY, k INT NOT NULL, c CHAR(120) NOT NULL, pad CHAR(60) NOT NULL)",
+        "INSERT INTO sb.sbtest1 SELECT seq, 0, 'of TiCDC', '' FROM sb.seq_0_to_299 WHERE seq <> 7",
+    )
+    log, name, checkpoint_ts = RawLog(stack.kafka, fresh_name("up")), fresh_name("moved"), int(START_TS) + 5_000
+    log.snapshot([recorded("sbtest1")[0]])
+    changes = sbtest1_changes(400, int(START_TS) + 3_001)  # ten ts apart: the 200th is just below the checkpoint
+    log.rows(TABLE, changes[:200])
+    log.rows(TABLE, [Change(checkpoint_ts + 1, row_key(TABLE, 7), old_value=changes[7].value, op=Op.DELETE)], 1)
+    log.rows(TABLE, changes[200:])
+    log.advance(last_ts := int(START_TS) + 20_000)
+    sorter = Sorter(stack.kafka, stack.zookeeper, tmp_path / "sorter", name)
+    processors = Processors(stack, name, tmp_path / "processor.log")
+    try:
+        with RegionServer(RegionServerOptions()) as upstream, recorded_ticdc("classic") as ticdc:
+            shown: dict[str, Any] = {"id": name, "sink_uri": mariadb.uri("worker-count=2"), "config": {}}
+            shown |= {"upstream_id": upstream.options.cluster_id, "checkpoint_ts": checkpoint_ts}
+            ticdc.infos[name] = {**ticdc.infos["plain"], **shown}
+            ticdc.listed = [{**ticdc.listed[0], "id": name}]
+            UpstreamNode(sorter.session, sorter.paths, UpstreamId(log.upstream)).write({"epoch": 1})
+            bus = places_of(upstream.pd_address, stack.kafka, stack.zookeeper, name, log.upstream)
+            with served_bus(sorter.session, bus) as address:
+                assert (
+                    run_cli(["migrate", "--ticdc", ticdc.url, "--server", address, "--take-over", "--no-confirm"]) == 0
+                )
+            assert ticdc.posted == [f"pause {name}"]
+        sorter.start()
+        processors.start()
+        _wait_applied(stack, processors, last_ts)
+        # What is above the checkpoint came again, over what was there; what is below it did not come.
+        assert rows(mariadb, "SELECT COUNT(*), MAX(id), SUM(id = 7) FROM sb.sbtest1") == [(399, 399, 0)]
+        assert rows(mariadb, "SELECT COUNT(*), MAX(id) FROM sb.sbtest1 WHERE c = 'of TiCDC'") == [(199, 199)]
+    finally:
+        processors.close()
+        sorter.close()
+        run_sql(mariadb, "DROP DATABASE sb")

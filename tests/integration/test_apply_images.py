@@ -10,14 +10,18 @@ from compose.stack.mariadb import LocalMariaDb
 from consumers.processors.apply.errors import RecoverRefusedError, RowRefusedError, ShapeDiffersError
 from schemas.config.changefeed import load_changefeed
 from schemas.ddl.job import DdlType
+from schemas.ids import TableId, Ts
 from schemas.sink.position import RowOp
 from sorters.core.feed.ddl_filter import events_to_send
+from sorters.core.feed.emptied_tables import emptied_records
 from sorters.core.feed.feed import compile_feed
+from sorters.core.records.order import OutputRecords
 from tests.support.apply import START_TS, Crash, Faults, Processor, faulty_connections, rows, run_sql, table
 from tests.support.apply_tables import A, B, feed, two_tables
 from tests.support.ddl_jobs import job, snapshot, table_info
 from tests.support.mariadb import mariadb
 from tests.support.sink_log import SinkLog, form
+from tests.unit.test_resync import UNIQUE, database, opened
 
 __all__ = ["feed", "mariadb"]
 
@@ -185,12 +189,22 @@ def test_apply_resync_deletes_what_chunks_lack_and_nothing_that_came_later_where
 T = form("d.t", "k", "v", key=("k",))
 
 
+def _truncate() -> OutputRecords:
+    """What a sorter writes at 10 for a resync of s.one, which goes into d.t and has no clustered key."""
+    store = snapshot(("s", 1, [{**table_info(11, "one"), "pk_is_handle": False, **UNIQUE}]))
+    route = {"matcher": ["s.one"], "target-schema": "d", "target-table": "t"}
+    feed = database({"sink": {"dispatchers": [route]}}, store).feed
+    both = replace(feed, partitions=dict.fromkeys(feed.partitions, 2))
+    return emptied_records(replace(opened(TableId(11)), upto_ts=Ts(10)), store, both, 1)
+
+
 def _emptied_log() -> SinkLog:
     """A resync that begins with a TRUNCATE, in two chunks; changes before it, of keys of either chunk, and behind."""
     log = SinkLog()
     log.rows(0, T, 8, (INSERT, "'x'", "('x',1)"))
     log.rows(1, A, 9, (INSERT, "1", "(1,1)"))
-    log.ddl(10, DdlType.TRUNCATE_TABLE, "d.t", "TRUNCATE TABLE `d`.`t`", pre="d.t", of_resync=True)
+    for record in _truncate().to_pylist():
+        log.add(record["partition"], record["position"], record["key"], record["value"])
     log.rows(0, T, 11, (UPDATE, "'B'", "('B',20)"), (DELETE, "'gone'", ""), (INSERT, "'y'", "('y',2)"))
     log.watermark(12)
     log.image(0, T, 15, ("'a'", "('a',1)"), ("'B'", "('B',20)"))

@@ -65,7 +65,6 @@ class SinkLog:
         pre: str = "",
         restored: bool = False,
         at_start: int | None = None,
-        of_resync: bool = False,
     ) -> None:
         """Write a DDL event to every partition; ``at_start``: of a table as of the start, the so manyth."""
         schema, _, table = name.partition(".")
@@ -80,8 +79,7 @@ class SinkLog:
             query=query,
             plain_backslashes=restored,
         )
-        start_ts = Ts(commit_ts if of_resync else commit_ts - 1)
-        position = Position(Ts(commit_ts), PositionClass.DDL, start_ts, key=bytes(4)).encode()
+        position = Position(Ts(commit_ts), PositionClass.DDL, Ts(commit_ts - 1), key=bytes(4)).encode()
         if at_start is not None:
             position = Position(Ts(commit_ts), PositionClass.BOOTSTRAP, key=at_start.to_bytes(9, "big")).encode()
         for part in range(self.partitions):

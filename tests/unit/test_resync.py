@@ -2,23 +2,36 @@
 
 import json
 import sqlite3
+from contextlib import closing
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
 
+from compose.capture.api_backend import ApiBackend
 from compose.capture.resync_rules import check_backfill, check_resync
+from compose.capture.upstream_tables import UpstreamTables
+from consumers.control.changefeeds.asked_images import decode_asked
 from consumers.control.changefeeds.image_requests import ImageRefusedError
+from consumers.control.cluster.capture_registry import CaptureInfo
 from consumers.processors.core.apply.partition import PartitionQueue, start_position
 from consumers.processors.core.apply.statements import StatementSettings, statements
+from edges.zookeeper.session import Session
 from schemas.config.changefeed import load_changefeed
 from schemas.ddl.job import DdlType
 from schemas.ddl.schema_change import StoredTable
 from schemas.ddl.schema_store import SchemaStore
-from schemas.ids import TableId, Ts, UpstreamId
-from schemas.nodes.changefeed import ChangefeedInfo
-from schemas.rawlog.images import KeyRange, opening_of
+from schemas.ids import CaptureId, TableId, Ts, UpstreamId
+from schemas.nodes.changefeed import (
+    ChangefeedInfo,
+    ChangefeedStatus,
+    ZkPaths,
+    encode_changefeed_info,
+    encode_changefeed_status,
+)
+from schemas.rawlog.images import ImageMode, KeyRange, opening_of
 from schemas.sink.position import Position, PositionClass, RowOp, decode_position
 from schemas.sink.sql_rows import decode_ddl, decode_form, decode_rows
 from schemas.sink.topic import sorter_config
@@ -32,6 +45,8 @@ from sorters.cut.raw_cut import RawCut
 from sorters.cut.small_cut import whole_cut
 from sorters.cut.worker import FeedProgram
 from tests.support.ddl_jobs import column, job, snapshot, table_info
+from tests.support.memory_zookeeper import MemoryZooKeeper
+from tests.support.served_bus import places_of
 from tests.unit.test_image_chunks import ONE, TWO, S, Topic, chunk_of, cut_of, inserts, program, raw_chunk
 
 INFO = ChangefeedInfo(changefeed_id="f", upstream=UpstreamId("u"), sink_uri="", config={}, start_ts=Ts(1))
@@ -299,3 +314,23 @@ def test_a_resync_is_taken_where_rows_can_be_told() -> None:
         check_resync(replace(INFO, sink_uri=uri), [stored(pk_is_handle=False)])
     others = {"filter": {"event-filters": [{"matcher": ["d.two"], "ignore-event": ["truncate table", "delete"]}]}}
     check_resync(replace(INFO, sink_uri="kafka://h:1/t?protocol=simple", config=others), [stored()])
+
+
+def test_the_api_lets_a_database_empty_a_table_first_but_not_for_a_range_of_keys(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    session, paths = MemoryZooKeeper(), ZkPaths("c")
+    name = INFO.namespace, INFO.changefeed_id
+    into = encode_changefeed_info(replace(INFO, sink_uri="mysql://h:1/"))
+    status = encode_changefeed_status(ChangefeedStatus(state="normal", checkpoint_ts=Ts(1), resolved_ts=Ts(1)))
+    session.write({paths.changefeed_info(*name): into, paths.changefeed_status(*name): status})
+    monkeypatch.setattr(UpstreamTables, "stored", lambda *_: [stored(pk_is_handle=False, **UNIQUE)])
+    me = CaptureInfo(capture_id=CaptureId("c"), address="h:1", version="", started_at_s=1)
+    with closing(ApiBackend(cast(Session, session), me, places_of("", "", "", "c", "u"), lambda: False)) as bus:
+        ask = partial(bus.request_images, INFO.changefeed_id, INFO.namespace, ImageMode.RESYNC, ["d.one"])
+        for refused in (ask, partial(ask, "1:7", may_empty=True)):
+            with pytest.raises(ImageRefusedError, match="--empty-first"):
+                refused()
+        assert list(ask(may_empty=True)) == [ONE]
+    asked = decode_asked(session.nodes[paths.changefeed_images(*name)].value)
+    assert asked.requested[ImageMode.RESYNC] == {ONE}

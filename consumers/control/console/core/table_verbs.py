@@ -24,7 +24,8 @@ _RESYNC_TOPIC: Final = (
 )
 _RESYNC_DATABASE: Final = (
     f"{_RESYNC}: what the destination has between the rows of a chunk is deleted, in the chunk's own transaction. "
-    f"{_SCANS}"
+    "Tables whose key is no clustered one of whole numbers are refused: `tidebus table resync --empty-first` empties "
+    f"them there first. {_SCANS}"
 )
 _RESYNC_LAKE: Final = (
     f"{_RESYNC}, once the image is whole; in mode upsert alone, for append holds each change. {_SCANS}"

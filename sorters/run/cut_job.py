@@ -160,6 +160,7 @@ class CutJob:
             if choice.runner is Runner.DRIVER:
                 choice = replace(choice, runner=Runner.SPARK, reason=Reason.BEYOND_DRIVER_MEMORY)
             counts = self._run_by_spark(orders, may_repeat_here=not backlog)
+        preparation.note_rows(counts.flow.written)
         if cut.offsets and not cut.chunks:
             mean = counts.raw_bytes / cut.offsets
             self._record_bytes = mean if self._record_bytes is None else (self._record_bytes + mean) / 2
@@ -224,10 +225,12 @@ class CutJob:
         fence = self._next_fence()
         is_small = self._size(cut).raw_bytes <= TASK_CUT_BYTES_MAX
         if preparation.waiting > TABLES_AT_ONCE_MAX:
-            preparation.make_ready(cut, large.tables_of(cut))
+            with_rows = large.tables_of(cut)
+            preparation.make_ready(cut, with_rows)
             not_ready = None
         else:
-            not_ready = preparation.waiting_tables
+            with_rows, not_ready = None, preparation.waiting_tables
+        tables = preparation.tables_text(cut, with_rows)
         while is_small:
             answer = large.run_small(
                 cut,
@@ -237,7 +240,7 @@ class CutJob:
                 not_ready=not_ready or frozenset(),
                 raw_bytes_max=2 * TASK_CUT_BYTES_MAX,
                 fence=fence,
-                tables=preparation.tables_text,
+                tables=tables,
             )
             if isinstance(answer, NotReady):
                 preparation.make_ready(cut, answer.tables)
@@ -248,7 +251,6 @@ class CutJob:
             return answer
         program = preparation.make_ready(cut, frozenset() if not_ready is None else None)
         sent = preparation.sent(program)
-        tables = preparation.tables_text
         return large.run(cut, program, sent, orders.extras, orders.encoded_at_ms, fence=fence, tables=tables)
 
     def large(self) -> "SparkCut":

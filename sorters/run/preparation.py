@@ -6,21 +6,22 @@ had rows (:mod:`sorters.run.ready_tables`).
 
 from collections.abc import Collection, Iterator
 from dataclasses import replace
-from itertools import islice
 from typing import Any
 
-from schemas.ddl.schema_change import SchemaChange, StoredTable
+from schemas.ddl.schema_change import SchemaChange
+from schemas.flow.flow_sum import TableSums
 from schemas.ids import TableId, Ts
 from schemas.sink.image_note import ImageNote, WatermarkNote
 from sorters.core.cut.cut import Cut
 from sorters.core.cut.watermark_pace import watermark_is_due
 from sorters.core.feed.companions import bootstrap_records, ddl_records, start_bootstraps, watermark_records
+from sorters.core.feed.cut_tables import CutTables
 from sorters.core.feed.emptied_tables import emptied_records, emptied_tables
 from sorters.core.feed.feed import CompiledFeed
 from sorters.core.feed.image_notes import NotedTables, note_of, watermark_note
 from sorters.core.feed.initial_schemas import initial_schemas
 from sorters.core.feed.route_check import check_routes
-from sorters.core.feed.scope import concerns, tables_at, watermark_topics_at
+from sorters.core.feed.scope import concerns, watermark_topics_at
 from sorters.core.records.order import OutputRecords, join_records
 from sorters.cut.worker import FeedProgram
 from sorters.registry.registry import SchemaRegistry
@@ -30,9 +31,6 @@ from sorters.run.topic_growth import TopicGrowth
 from sorters.spark.program_sender import ProgramSender, SentProgram
 from sorters.spark.session import Session
 from sorters.spark.task_jobs import SparkBroadcast
-
-NAMED_MAX = 3
-"""Tables that Spark's UI names."""
 
 
 class Preparation:
@@ -66,9 +64,7 @@ class Preparation:
         self._watermark_topics: tuple[str, ...] = ()
         self._noted: NotedTables | None = None
         """As of the last DDL, once a watermark has to speak of images."""
-        self.tables_text = ""
-        """Some of the tables that the changefeed has at the end of the cut, for Spark's UI: whose rows are in it nobody
-        knows before it is read."""
+        self._cut_tables = CutTables()
 
     def follow_growth(self, border_ts: Ts) -> None:
         """Take up the partitions that topics have got, for a new epoch whose first cut begins at ``border_ts``."""
@@ -104,13 +100,13 @@ class Preparation:
         if self._growth is not None:
             self._growth.begin(cut.after_ts)
         changed = self._ready_upto is None or bool(store.changes_between(self._ready_upto, cut.upto_ts))
+        self._cut_tables.begin(is_changed=changed)
         if cut.after_ts == self._start_ts:
             check_routes(store, cut.after_ts, self.feed)
         if changed:
             # All that the store has taken in so far, also of later cuts: what is sent to tasks holds that too.
             touched = {table for change in store.changes for table in _physical_ids(change)}
             self._schemas.forget(cut.after_ts)
-            self.tables_text = _some_names(tables_at(store, cut.upto_ts, self.feed))
             self.feed = self._tables.begin(cut, self._ready_upto, store, self.feed)
             self._program = FeedProgram(store, self.feed)
             if self._sender is not None:
@@ -205,6 +201,14 @@ class Preparation:
             self.note_topics()
         return self.program
 
+    def tables_text(self, cut: Cut, with_rows: Collection[TableId] | None = None) -> str:
+        """Return tables of the cut that was begun, for Spark's UI; ``with_rows``: those that have rows, if known."""
+        return self._cut_tables.text(cut, self._schemas.store, self.feed, with_rows)
+
+    def note_rows(self, written: TableSums) -> None:
+        """Take the tables that a cut had rows of: they are named first in the next one."""
+        self._cut_tables.note_rows(written)
+
     def sent(self, program: FeedProgram) -> SentProgram:
         """Return the program as tasks get it, having sent what they do not have; it is what :meth:`make_ready` gave."""
         context = self._spark().sparkContext
@@ -217,11 +221,6 @@ class Preparation:
         if self._sender is not None:
             self._sender[1].close()
             self._sender = None
-
-
-def _some_names(tables: Iterator[StoredTable]) -> str:
-    names = [f"{stored.schema}.{stored.table}" for stored in islice(tables, NAMED_MAX + 1)]
-    return ", ".join(names[:NAMED_MAX] + (["…"] if len(names) > NAMED_MAX else []))
 
 
 def _physical_ids(change: SchemaChange) -> set[TableId]:

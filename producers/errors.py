@@ -1,5 +1,7 @@
 """Errors of the producer's edges: PD, TiKV, Kafka, the schema registry. Those of pure cores stand beside them."""
 
+from typing import ClassVar
+
 from schemas.errors import Action, BusError
 
 
@@ -101,6 +103,19 @@ class RowTooLargeError(BusError):
     row's table goes no further, and says so; all others do."""
 
     code, action = "producer.row_too_large", Action.STOP_CHANGEFEED
+
+    kind: ClassVar = "row_too_large"
+    """What status and metrics call it."""
+
+
+class RowsLostError(BusError):
+    """Rows that were matched are not those that are about to be landed: a bug of ours, or broken memory. Never raised:
+    their table goes no further, and says so; all others do."""
+
+    code, action = "producer.rows_lost", Action.STOP_CHANGEFEED
+
+    kind: ClassVar = "rows_lost"
+    """What status and metrics call it."""
 
 
 class RawTopicError(BusError):

@@ -33,6 +33,7 @@ from schemas.errors import Action, BusError
 from schemas.ids import TableId, Ts
 from schemas.nodes.changefeed import NAMESPACE_DEFAULT, ChangefeedInfo, ZkPaths
 from schemas.rawlog.ddl_record import decode_ddl_record
+from schemas.rawlog.record_check import RawRecord
 from schemas.rawlog.region_batch import decode_region_batch
 from schemas.rawlog.row_parts import PartJoiner
 from schemas.rawlog.topics import RAW_MESSAGE_BYTES_MAX, RawTopics, raw_topics
@@ -244,7 +245,7 @@ def _read_batches(kafka: KafkaSettings, topic: str) -> Iterator[tuple[Any, RowCh
     """Yield the rows of the raw log's records, each with the message that it is in, or the last one that it is in."""
     joiner = PartJoiner()
     for message in _read_topics(kafka, [topic]):
-        whole = joiner.take(message.partition(), message.value())
+        whole = joiner.take(message.partition(), RawRecord.of(message))
         if whole is not None:
             yield message, decode_region_batch(whole).rows
 

@@ -10,6 +10,7 @@ from schemas.changes import Op
 from schemas.errors import CorruptDataError
 from schemas.rawlog.ddl_record import decode_ddl_record
 from schemas.rawlog.frontier import decode_frontier
+from schemas.rawlog.record_check import CHECK_HEADER, RawRecord, check_bytes
 from schemas.rawlog.region_batch import decode_region_batch, read_batch_head
 from schemas.rawlog.row_parts import read_part
 from schemas.sink.position import POSITION_HEADER, PositionClass, decode_position
@@ -25,7 +26,7 @@ def decode_record(topic: str, record: Record) -> Iterator[dict[str, Any]]:
     try:
         match topic.rsplit(".", 1)[-1]:
             case "region-events":
-                yield from _rows(where, record.value or b"")
+                yield from _rows(where, _raw_record(topic, record))
             case "ddl":
                 ddl = decode_ddl_record(record.value or b"")
                 start = {"start_ts": ddl.start_ts, "schema_id": ddl.schema_id}
@@ -40,7 +41,13 @@ def decode_record(topic: str, record: Record) -> Iterator[dict[str, Any]]:
         raise
 
 
+def _raw_record(topic: str, record: Record) -> RawRecord:
+    said = dict(record.headers).get(CHECK_HEADER)
+    return RawRecord.known(record.value or b"", said, (topic, record.partition, record.offset))
+
+
 def _rows(where: dict[str, int], value: bytes) -> Iterator[dict[str, Any]]:
+    check_bytes(value)
     head = read_batch_head(value)
     if not head.count:  # a whole one is a row of many MiB, which a line of JSON helps nobody to read
         part = read_part(value)

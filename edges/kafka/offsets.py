@@ -37,6 +37,11 @@ _AHEAD_KIB = 16 * 1024
 """What a consumer fetches before it is asked for, which is also what it fetches in vain beyond the end of a read."""
 
 
+def value_of(message: Any) -> bytes:
+    """Return a message's value; empty where it has none."""
+    return message.value() or b""
+
+
 def offsets_consumer(
     config: Mapping[str, Any], topic: str, *, fetch_wait_ms: int, log: logging.Logger | None = None
 ) -> Any:
@@ -91,9 +96,13 @@ class NextRecords:
         at: dict[int, int],
         stopped: Callable[[], bool],
         timeout_s: float = READ_TIMEOUT_S,
+        record_of: Callable[[Any], bytes] = value_of,
     ) -> None:
-        """``stopped`` gives up; ``timeout_s`` is how long records that are known to exist are waited for."""
+        """``stopped`` gives up; ``timeout_s`` is how long records that are known to exist are waited for; ``record_of``
+        makes of a message what is handed out as its value.
+        """
         self._consumer, self._topic, self._at, self._stopped = consumer, topic, at, stopped
+        self._record_of = record_of
         self._reason: KafkaError | None = None
         self._timeout_s, self._deadline = timeout_s, time.monotonic() + timeout_s
 
@@ -128,7 +137,7 @@ class NextRecords:
                 if self._reason.code() in GONE_ERRORS:
                     raise HistoryLostError("records are gone", topic=self._topic, at=self._at, reason=self._reason)
             elif is_next(self._topic, self._at, message.partition(), message.offset()):
-                records.append((message.partition(), message.offset(), message.value() or b""))
+                records.append((message.partition(), message.offset(), self._record_of(message)))
         return records
 
 
@@ -160,6 +169,7 @@ class TopicReader:
         timeout_s: float = READ_TIMEOUT_S,
         stopped: Callable[[], bool] = lambda: False,
         log: logging.Logger | None = None,
+        record_of: Callable[[Any], bytes] = value_of,
     ) -> None:
         """``config`` is librdkafka's: servers, TLS, SASL (:meth:`edges.kafka.access.KafkaAccess.config`).
 
@@ -168,8 +178,9 @@ class TopicReader:
             timeout_s: for one answer of the broker, and for records that are known to exist.
             stopped: gives up a read that waits.
             log: takes librdkafka's own words, which go to stderr otherwise.
+            record_of: makes of a message what is handed out as its value.
         """
-        self.topic, self._timeout_s, self._stopped = topic, timeout_s, stopped
+        self.topic, self._timeout_s, self._stopped, self._record_of = topic, timeout_s, stopped, record_of
         self._consumer = offsets_consumer(config, topic, fetch_wait_ms=fetch_wait_ms, log=log)
 
     def close(self) -> None:
@@ -206,7 +217,7 @@ class TopicReader:
             return
         missing = sum(ranges[partition][1] - start for partition, start in at.items())
         self._consumer.assign([TopicPartition(self.topic, *start) for start in at.items()])
-        records = NextRecords(self._consumer, self.topic, at, self._stopped, self._timeout_s)
+        records = NextRecords(self._consumer, self.topic, at, self._stopped, self._timeout_s, self._record_of)
         try:
             while missing:
                 for partition, offset, value in records.take(_CONSUME_MAX):

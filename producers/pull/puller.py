@@ -316,7 +316,7 @@ class Puller:
         if refused is None:
             return status
         landed_ts = self._landing.book.landed_ts()[status.span]
-        return replace(status, resolved_ts=landed_ts, reason=str(refused), kind="row_too_large")
+        return replace(status, resolved_ts=landed_ts, reason=str(refused), kind=refused.kind)
 
     def _kafka_error(self, error: Any) -> None:
         self._kafka_trouble = str(error.str())

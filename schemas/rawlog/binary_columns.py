@@ -3,6 +3,7 @@ joined bytes. And Avro's varint, which stands before each.
 """
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from schemas.changes import BinaryArray
@@ -10,10 +11,20 @@ from schemas.changes import BinaryArray
 
 def pack_binary(column: BinaryArray) -> bytes:
     """Return a column's bytes."""
+    offsets, joined = _parts(column)
+    return b"".join(((offsets[1:] - offsets[0]).astype("<i4", copy=False).tobytes(), joined))
+
+
+def joined_bytes(column: BinaryArray) -> memoryview | bytes:
+    """Return the byte strings of a column one after the other; not copied."""
+    return _parts(column)[1]
+
+
+def _parts(column: BinaryArray) -> tuple[npt.NDArray[np.int32], memoryview | bytes]:
+    """Return the offsets of a column, one more than it has items, and the bytes between the first and the last."""
     _, offsets_buffer, data = column.buffers()
     offsets = np.frombuffer(offsets_buffer, np.int32, len(column) + 1, column.offset * 4)
-    joined = memoryview(data)[offsets[0] : offsets[-1]] if data is not None else b""
-    return b"".join(((offsets[1:] - offsets[0]).astype("<i4", copy=False).tobytes(), joined))
+    return offsets, memoryview(data)[offsets[0] : offsets[-1]] if data is not None else b""
 
 
 def unpack_binary(field: memoryview, count: int) -> BinaryArray:

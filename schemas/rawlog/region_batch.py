@@ -21,6 +21,7 @@ from schemas.changes import RowChanges
 from schemas.errors import CorruptDataError
 from schemas.ids import RegionId, TableId, Ts
 from schemas.rawlog.binary_columns import pack_binary, read_bytes, read_zigzag, unpack_binary
+from schemas.rawlog.record_check import RawRecord
 
 REGION_BATCH_SCHEMA: dict[str, Any] = {
     "type": "record",
@@ -71,7 +72,7 @@ class BatchHead:
     may_repeat: bool
 
 
-class SharedRecord(bytes):
+class SharedRecord(RawRecord):
     """A record that several readers take apart: its head and columns are decoded once for all of them.
 
     From any thread: two that come at once may both decode, and get the same.
@@ -153,13 +154,20 @@ def decode_region_batch(record: bytes | memoryview) -> RegionBatch:
 
     Raises:
         CorruptDataError: not a RegionBatch, or its columns disagree with its count.
+        RecordDamagedError: its rows are not those that its capture sent, if that is known.
     """
     if not isinstance(record, SharedRecord):
-        return _decode(record)
+        return _checked(record, _decode(record))
     batch = record.batch
     if batch is None:
         # Of a copy: columns that wrap the record itself would keep it, and it them, for ever.
-        batch = record.batch = _decode(bytes(record))
+        batch = record.batch = _checked(record, _decode(bytes(record)))
+    return batch
+
+
+def _checked(record: bytes | memoryview, batch: RegionBatch) -> RegionBatch:
+    if isinstance(record, RawRecord):
+        record.check_rows(batch.rows)
     return batch
 
 

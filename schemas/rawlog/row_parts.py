@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass, field
 
 from schemas.errors import CorruptDataError
+from schemas.rawlog.record_check import RawRecord, check_bytes
 from schemas.rawlog.region_batch import BatchHead, encode_part, part_of, read_batch_head
 
 ROW_BYTES_MAX = 120 * 1024 * 1024
@@ -88,7 +89,9 @@ class PartJoiner:
 
         Raises:
             CorruptDataError: the record is neither a batch nor a part.
+            RecordDamagedError: its bytes are not those that its capture sent, if that is known.
         """
+        check_bytes(record)
         head = read_batch_head(record)
         if head.count:
             return record if may_begin else None
@@ -106,4 +109,5 @@ class PartJoiner:
         if len(parts) < part.count:
             return None
         del self._open[landing]
-        return b"".join(parts)
+        whole = b"".join(parts)
+        return record.joined(whole) if isinstance(record, RawRecord) else whole

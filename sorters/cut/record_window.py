@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from confluent_kafka import TopicPartition
 
 from edges.kafka.offsets import NextRecords, offsets_consumer
+from schemas.rawlog.record_check import RawRecord
 from sorters.core.cut.cut import Cut
 from sorters.cut.raw_cut import RawCut, read_cut
 
@@ -61,7 +62,7 @@ class RecordWindow:
                 if offset < end:
                     yield partition, offset, value
         missing = {partition for partition, (_, end) in wanted.items() if self._next[partition] < end}
-        records = NextRecords(self._consumer, self.topic, self._next, self._stopped)
+        records = NextRecords(self._consumer, self.topic, self._next, self._stopped, record_of=RawRecord.of)
         while missing:
             taken = records.take(_CONSUME_MAX)
             for partition, offset, value in taken:  # all, before a reader may stop: they do not come again

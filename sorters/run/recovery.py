@@ -24,6 +24,7 @@ from schemas.errors import Action, BusError
 from schemas.ids import TableId, Ts
 from schemas.nodes.changefeed import ChangefeedInfo, ZkPaths
 from schemas.rawlog.images import image_feed
+from schemas.rawlog.record_check import RawRecord
 from schemas.rawlog.region_batch import BatchHead, decode_region_batch, read_batch_head
 from schemas.rawlog.row_parts import PartJoiner
 from schemas.rawlog.topics import RawTopics, raw_topics
@@ -132,7 +133,7 @@ def _beyond(
     def ours(table: TableId) -> bool:
         return covered_since(store, table, Ts(2**63 - 1), feed) is not None
 
-    with contextlib.closing(TopicReader(raw_config, topics.region_events)) as reader:
+    with contextlib.closing(TopicReader(raw_config, topics.region_events, record_of=RawRecord.of)) as reader:
         ranges, left = {}, BEYOND_RECORDS_MAX
         for partition, low in enumerate(last.low):
             first, end = reader.bounds(partition)

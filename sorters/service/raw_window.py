@@ -9,7 +9,7 @@ read does not make the window jump, for those between would have to read alone: 
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, cast
 
 from confluent_kafka import TopicPartition
 
@@ -133,10 +133,13 @@ class RawWindow:
         if kept is None or start > kept.next + JUMP_RECORDS:
             self._go_to(partition, start)
         at = {number: each.next for number, each in self._kept.items()}
-        taken = NextRecords(self._consumer, self._topic, at, lambda: self._closed or stopped()).take(_CONSUME_MAX)
+        records = NextRecords(
+            self._consumer, self._topic, at, lambda: self._closed or stopped(), record_of=SharedRecord.of
+        )
+        taken = records.take(_CONSUME_MAX)
         with self._lock:
-            for number, _, value in taken:
-                self._keep(self._kept[number], number, SharedRecord(value))
+            for number, _, record in taken:
+                self._keep(self._kept[number], number, cast(SharedRecord, record))
             self._forget()
 
     def _keep(self, kept: _Kept, partition: int, record: SharedRecord) -> None:

@@ -11,6 +11,7 @@ from schemas.ids import TableId, Ts
 from schemas.rawlog.frontier import FrontierRecord, HeldDdl, HeldTables
 from schemas.rawlog.images import ImageChunk
 from schemas.rawlog.log_state import check_raw_log
+from schemas.rawlog.record_check import RawRecord
 from schemas.rawlog.topics import raw_topics
 from sorters.core.cut.cut import ChangefeedFrontier, frontier_for
 from sorters.core.source.errors import NoImageError, NotReachedError
@@ -37,7 +38,7 @@ class TableLog:
         self.name, self.topics = options.table, raw_topics(options.upstream)
         self.frontier = FrontierReader(self.config, self.topics.frontier)
         self.schemas = SchemaFeed(self.config, self.topics.ddl)
-        self.events = TopicReader(self.config, self.topics.region_events)
+        self.events = TopicReader(self.config, self.topics.region_events, record_of=RawRecord.of)
 
     def close(self) -> None:
         """Let go of them."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from edges.kafka.offsets import TopicReader
+from schemas.rawlog.record_check import RawRecord
 from sorters.cut.record_writer import RecordWriter, record_writer
 from sorters.cut.worker import FeedProgram
 from sorters.spark.program_sender import SentProgram
@@ -22,7 +23,7 @@ _WRITERS = WarmClients[RecordWriter](lambda writer: writer.abandon())
 
 def lend_reader(config: Mapping[str, Any], topic: str) -> AbstractContextManager[TopicReader]:
     """Lend a reader of a raw topic; ``config`` is librdkafka's."""
-    return _READERS.lend((_key(config), topic), lambda: TopicReader(dict(config), topic))
+    return _READERS.lend((_key(config), topic), lambda: TopicReader(dict(config), topic, record_of=RawRecord.of))
 
 
 def lend_writer(config: Mapping[str, Any], batch_bytes: int) -> AbstractContextManager[RecordWriter]:

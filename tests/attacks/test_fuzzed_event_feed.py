@@ -7,7 +7,7 @@ end for a reason of the table in :mod:`producers.pull.core.regions.region_errors
 import logging
 import pickle
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -74,7 +74,15 @@ class MemoryProducer:
         self.values: list[bytes] = []
         self._due: list[Callable[[], None]] = []
 
-    def produce(self, topic: str, *, value: bytes, partition: int, on_delivery: Callable[[Any, Any], None]) -> None:
+    def produce(
+        self,
+        topic: str,
+        *,
+        value: bytes,
+        partition: int,
+        headers: Sequence[tuple[str, bytes]] = (),
+        on_delivery: Callable[[Any, Any], None],
+    ) -> None:
         offset = len(self.values)
         self.values.append(value)
         self._due.append(lambda: on_delivery(None, Acknowledged(offset)))

@@ -51,9 +51,17 @@ class SharedNowhere(NowhereProducer):
         super().__init__()
         self._lock = threading.Lock()
 
-    def produce(self, topic: str, *, value: bytes, partition: int, on_delivery: Callable[[Any, Any], None]) -> None:
+    def produce(
+        self,
+        topic: str,
+        *,
+        value: bytes,
+        partition: int,
+        headers: Sequence[tuple[str, bytes]] = (),
+        on_delivery: Callable[[Any, Any], None],
+    ) -> None:
         with self._lock:
-            super().produce(topic, value=value, partition=partition, on_delivery=on_delivery)
+            super().produce(topic, value=value, partition=partition, headers=headers, on_delivery=on_delivery)
 
     def poll(self, timeout: float) -> int:
         with self._lock:

@@ -60,7 +60,15 @@ class NowhereProducer:
         self._due: list[Callable[[Any, Any], None]] = []
         self._offset = 0
 
-    def produce(self, topic: str, *, value: bytes, partition: int, on_delivery: Callable[[Any, Any], None]) -> None:
+    def produce(
+        self,
+        topic: str,
+        *,
+        value: bytes,
+        partition: int,
+        headers: Sequence[tuple[str, bytes]] = (),
+        on_delivery: Callable[[Any, Any], None],
+    ) -> None:
         self._due.append(on_delivery)
 
     def poll(self, timeout: float) -> int:

@@ -29,6 +29,12 @@ class Message:
     def value(self) -> bytes:
         return repr(self.at).encode()
 
+    def topic(self) -> str:
+        return "raw"
+
+    def headers(self) -> None:
+        return None
+
     def error(self) -> None:
         return None
 

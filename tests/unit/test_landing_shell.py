@@ -1,18 +1,27 @@
 """The landing shell over a fake broker: what fails never counts as landed, and what is too large is named."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
 import pytest
 
 from producers.errors import DeliveryFailedError, LandingHaltedError
 from producers.pull.core.landing.book import LandingBook
-from producers.pull.core.match.change_columns import Change
+from producers.pull.core.landing.packing import pack
+from producers.pull.core.match.change_columns import Change, ChangeColumns
+from producers.pull.landing import landing as landing_module
 from producers.pull.landing.landing import SEVERAL_REGIONS, Landing, LandingSettings
+from schemas.changes import RowChanges
 from schemas.ids import CaptureId, RegionId, TableId, Ts
+from schemas.rawlog.record_check import CHECK_HEADER, RawRecord
 from schemas.rawlog.region_batch import decode_region_batch
 from schemas.rawlog.row_parts import PartJoiner
 from schemas.tidb.spans import TableSpan
+from sorters.core.columnar.row_changes import rows_where
 
 TABLE = TableSpan.of_table(TableId(45))
 
@@ -42,13 +51,23 @@ class FakeProducer:
     def __init__(self, room: int = 1_000) -> None:
         self.room = room
         self.values: list[bytes] = []
+        self.headers: list[Sequence[tuple[str, bytes]]] = []
         self.waiting: list[Callable[[Any, Any], None]] = []
         self.due: list[Callable[[], None]] = []
 
-    def produce(self, topic: str, *, value: bytes, partition: int, on_delivery: Callable[[Any, Any], None]) -> None:
+    def produce(
+        self,
+        topic: str,
+        *,
+        value: bytes,
+        partition: int,
+        headers: Sequence[tuple[str, bytes]] = (),
+        on_delivery: Callable[[Any, Any], None],
+    ) -> None:
         if len(self.waiting) >= self.room:
             raise BufferError
         self.values.append(value)
+        self.headers.append(headers)
         self.waiting.append(on_delivery)
 
     def deliver(self, at: int, offset: int, error: Refusal | None = None) -> None:
@@ -233,3 +252,76 @@ def test_landing_tells_its_owner_once_a_resolved_ts_has_all_its_rows_acknowledge
         landing_of.turn(1e9)
     assert len(calls) == 1
     assert landing_of.book.report().landed_ts == {TABLE: 30}
+
+
+def test_records_say_what_is_in_them() -> None:
+    producer = FakeProducer()
+    made = landing(producer, record_bytes_max=1_000)
+    made.rows(TABLE, RegionId(7), [change(3, b"v" * 2_500), change(4)], may_repeat=False)
+    made.rows(TABLE, RegionId(7), ChangeColumns.of(*zip(*[change(5), change(6)], strict=True)), may_repeat=False)
+    made.resolved(TABLE, Ts(7))
+    joiner, rows = PartJoiner(), list[int]()
+    for value, headers in zip(producer.values, producer.headers, strict=True):
+        whole = joiner.take(0, RawRecord.known(value, dict(headers)[CHECK_HEADER], ("t", 0, 0)))
+        if whole is not None:
+            rows += decode_region_batch(whole).rows.commit_ts.tolist()
+    assert sorted(rows) == [3, 4, 5, 6]
+
+
+def lost(packed: list[RowChanges]) -> list[RowChanges]:
+    return [rows_where(packed[0], np.arange(len(packed[0])) > 0), *packed[1:]]
+
+
+def doubled(packed: list[RowChanges]) -> list[RowChanges]:
+    """One row lost and another one twice: counts and sizes fit."""
+    order = np.array([0, 0, *range(2, len(packed[0]))])
+    return [taken(packed[0], order), *packed[1:]]
+
+
+def taken(rows: RowChanges, order: npt.NDArray[np.int64]) -> RowChanges:
+    columns = {name: getattr(rows, name) for name in ("commit_ts", "start_ts", "op", "txn_source")}
+    texts = {name: getattr(rows, name).take(pa.array(order)) for name in ("key", "value", "old_value")}
+    return replace(rows, **{name: column[order] for name, column in columns.items()}, **texts)
+
+
+@pytest.mark.parametrize("by_column", [True, False], ids=["by column", "by row"])
+@pytest.mark.parametrize("plant", [lost, doubled], ids=["lost", "doubled"])
+def test_row_that_is_lost_or_doubled_on_its_way_into_a_record_stops_its_table_alone(
+    plant: Callable[[list[RowChanges]], list[RowChanges]], by_column: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    producer, other = FakeProducer(), TableSpan.of_table(TableId(46))
+    made = landing(producer)
+    made.book.assign(other, Ts(0))
+    honest = pack
+
+    def planted(table: TableId, *rest: Any) -> list[RowChanges]:
+        packed = list(honest(table, *rest))
+        return plant(packed) if table == TABLE.table_id else packed
+
+    monkeypatch.setattr(landing_module, "pack", planted)
+    rows = [change(ts, key=b"k%d" % ts) for ts in (3, 4, 5)]
+    for span in (TABLE, other):
+        made.rows(
+            span, RegionId(7), ChangeColumns.of(*zip(*rows, strict=True)) if by_column else rows, may_repeat=False
+        )
+        made.resolved(span, Ts(6))
+    assert len(producer.values) == 1
+    producer.deliver(0, 0)
+    made.turn(1e9)
+    landed_ts = made.book.report().landed_ts
+    assert (landed_ts[TABLE], landed_ts[other]) == (0, 6)
+    error = made.refused()[TABLE]
+    assert (error.code, error.kind, error.fields["table_id"]) == ("producer.rows_lost", "rows_lost", 45)
+    made.forget(TABLE)
+    assert made.refused() == {}
+
+
+def test_part_of_a_buffer_that_is_lost_stops_the_table() -> None:
+    producer = FakeProducer()
+    made = landing(producer)
+    made.rows(TABLE, RegionId(7), ChangeColumns.of(*zip(*[change(3)], strict=True)), may_repeat=False)
+    made.rows(TABLE, RegionId(7), ChangeColumns.of(*zip(*[change(4)], strict=True)), may_repeat=False)
+    made._buffers[TABLE, False].columns[1] = made._buffers[TABLE, False].columns[0]
+    made.resolved(TABLE, Ts(6))
+    assert producer.values == []
+    assert made.refused()[TABLE].fields["columns"] == "commit_ts, start_ts"

@@ -50,6 +50,8 @@ class Consumer:
                 self.at[partition] += 1
                 yield SimpleNamespace(
                     error=lambda: None,
+                    topic=lambda: "raw",
+                    headers=lambda: None,
                     partition=lambda partition=partition: partition,
                     offset=lambda offset=offset: offset,
                     value=lambda partition=partition, offset=offset: content(partition, offset),

@@ -10,17 +10,18 @@ import os
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from operator import itemgetter
 from typing import Any, Final, Protocol
 
 from confluent_kafka import KafkaException
 
-from producers.errors import DeliveryFailedError, LandingHaltedError, RowTooLargeError
+from producers.errors import DeliveryFailedError, LandingHaltedError, RowsLostError, RowTooLargeError
 from producers.pull.core.landing.book import LandingBook, Sent
 from producers.pull.core.landing.packing import pack
+from producers.pull.core.landing.row_tally import RowTally
 from producers.pull.core.match.change_columns import Change, ChangeColumns
 from schemas.changes import RowChanges
 from schemas.ids import RegionId, Ts
+from schemas.rawlog.record_check import RowsCheck, check_headers
 from schemas.rawlog.region_batch import RegionBatch, encode_region_batch
 from schemas.rawlog.row_parts import ROW_BYTES_MAX, cut_record
 from schemas.rawlog.topics import RAW_MESSAGE_BYTES_MAX, raw_partition_of_span
@@ -32,14 +33,20 @@ SLOW_BROKER_S: Final = 5.0
 """A record that waits longer for its acknowledgement is shown as the reason why nothing lands."""
 SEVERAL_REGIONS: Final = RegionId(0)
 """A batch's region_id when its rows come from more than one."""
-_VALUE: Final = itemgetter(4)
-_OLD_VALUE: Final = itemgetter(5)
 
 
 class RecordProducer(Protocol):
     """The part of ``confluent_kafka.Producer`` that is used; tests put their own here."""
 
-    def produce(self, topic: str, *, value: bytes, partition: int, on_delivery: Callable[[Any, Any], None]) -> None:
+    def produce(
+        self,
+        topic: str,
+        *,
+        value: bytes,
+        partition: int,
+        headers: list[tuple[str, bytes]] = ...,
+        on_delivery: Callable[[Any, Any], None],
+    ) -> None:
         """Queue a record; BufferError when the queue is full."""
 
     def poll(self, timeout: float) -> int:
@@ -86,11 +93,9 @@ class _Buffer:
     columns: list[ChangeColumns] = field(default_factory=list)
     changes: list[Change] = field(default_factory=list)
     """What came not by column. The raw log's rows may stand in any order."""
-    rows: int = 0
+    tally: RowTally = field(default_factory=RowTally)
     region_id: RegionId | None = None
     since_s: float = 0.0
-    bytes: int = 0
-    """Of values; what the rest takes is bounded by batch_rows_max."""
 
 
 class Landing:
@@ -123,7 +128,7 @@ class Landing:
         self._in_flight: dict[Sent, float] = {}
         self._failure: DeliveryFailedError | None = None
         self._may_land, self._on_landed = may_land, on_landed
-        self._refused: dict[TableSpan, RowTooLargeError] = {}
+        self._refused: dict[TableSpan, RowTooLargeError | RowsLostError] = {}
 
     # -- FeedSink ------------------------------------------------------------------------------------------------------
 
@@ -136,14 +141,12 @@ class Landing:
             buffer = self._buffers[span, may_repeat] = _Buffer(since_s=time.monotonic())
         if isinstance(changes, ChangeColumns):
             buffer.columns.append(changes)
-            buffer.bytes += changes.value_bytes
         else:
             buffer.changes += changes
-            buffer.bytes += sum(map(len, map(_VALUE, changes))) + sum(map(len, map(_OLD_VALUE, changes)))
-        buffer.rows += len(changes)
+        buffer.tally.take(changes)
         buffer.region_id = region_id if buffer.region_id in (None, region_id) else SEVERAL_REGIONS
-        settings = self._settings
-        if buffer.rows >= settings.batch_rows_max or buffer.bytes >= settings.buffer_bytes_max:
+        settings, tally = self._settings, buffer.tally
+        if tally.rows >= settings.batch_rows_max or tally.value_bytes >= settings.buffer_bytes_max:
             self._send(span, may_repeat, buffer)
             del self._buffers[span, may_repeat]
 
@@ -183,8 +186,8 @@ class Landing:
         self._buffers.pop((span, True), None)
         self._refused.pop(span, None)
 
-    def refused(self) -> Mapping[TableSpan, RowTooLargeError]:
-        """Return the spans that go no further because of a row that cannot be landed. Others go on."""
+    def refused(self) -> Mapping[TableSpan, RowTooLargeError | RowsLostError]:
+        """Return the spans that go no further because of a row that cannot be landed, or was lost. Others go on."""
         return self._refused
 
     def with_schema_id(self, schema_id: int) -> None:
@@ -204,10 +207,16 @@ class Landing:
 
     def _send(self, span: TableSpan, may_repeat: bool, buffer: _Buffer) -> None:
         region_id, settings = buffer.region_id or SEVERAL_REGIONS, self._settings
+        columns = buffer.columns
         if buffer.changes:
-            buffer.columns.append(ChangeColumns.of(*zip(*buffer.changes, strict=True)))
+            columns = [*columns, ChangeColumns.of(*zip(*buffer.changes, strict=True))]
         bytes_max = min(settings.batch_bytes_max, settings.record_bytes_max // 2)
-        for rows in pack(span.table_id, buffer.columns, bytes_max):
+        packed = list(pack(span.table_id, columns, bytes_max))
+        checks, difference = buffer.tally.checks(buffer.changes, packed)
+        if difference is not None:
+            self._lose(span, difference)
+            return
+        for rows, check in zip(packed, checks, strict=True):
             value = encode_region_batch(
                 RegionBatch(region_id=region_id, may_repeat=may_repeat, rows=rows), self._schema_id
             )
@@ -221,10 +230,13 @@ class Landing:
                 parts = cut_record(value, settings.record_bytes_max, int.from_bytes(os.urandom(8), "little"))
             max_commit_ts = Ts(int(rows.commit_ts.max()))
             for at, part in enumerate(parts):
-                self._send_record(span, part, max_commit_ts, may_repeat=may_repeat, rows=0 if at else len(rows))
+                counts = 0 if at else len(rows)
+                self._send_record(span, part, check, max_commit_ts, may_repeat=may_repeat, rows=counts)
 
-    def _send_record(self, span: TableSpan, value: bytes, max_commit_ts: Ts, *, may_repeat: bool, rows: int) -> None:
-        """Send one record; ``rows`` are what it counts for."""
+    def _send_record(
+        self, span: TableSpan, value: bytes, check: RowsCheck, max_commit_ts: Ts, *, may_repeat: bool, rows: int
+    ) -> None:
+        """Send one record; ``check`` is of its rows, or of the row it is a part of; ``rows`` are what it counts for."""
         if not self._may_land():
             raise LandingHaltedError("this capture's lease is over; it has stopped landing", topic=self._topic)
         partition = raw_partition_of_span(span, self._partitions)
@@ -235,11 +247,27 @@ class Landing:
         self.counters.records += 1
         self.counters.bytes += len(value)
         try:
-            self._produce(partition, value, functools.partial(self._delivered, sent, len(value), rows))
+            self._produce(
+                partition,
+                value,
+                check_headers(check, value),
+                functools.partial(self._delivered, sent, len(value), rows),
+            )
         except KafkaException as error:
             raise DeliveryFailedError(
                 "Kafka refuses a record", topic=self._topic, table_id=span.table_id, reason=error.args[0]
             ) from error
+
+    def _lose(self, span: TableSpan, difference: Mapping[str, object]) -> None:
+        """Stop the span before rows that are not those that were matched; its landed_ts stays below them."""
+        error = RowsLostError(
+            "rows of a table were lost or changed between the feed and the raw log: the table goes no further, and no "
+            "changefeed that contains it; restart the capture, which reads them again",
+            table_id=span.table_id,
+            **difference,
+        )
+        self._refused[span] = error
+        log.error("rows are lost before they are landed", extra={"reason": str(error)})
 
     def _refuse(self, span: TableSpan, rows: RowChanges, size: int) -> None:
         """Stop the span before a row that is no row of TiDB's; its landed_ts stays below it, so nothing is lost."""
@@ -255,10 +283,14 @@ class Landing:
         self._refused[span] = error
         log.error("row is too large to be landed", extra={"reason": str(error)})
 
-    def _produce(self, partition: int, value: bytes, on_delivery: Callable[[Any, Any], None]) -> None:
+    def _produce(
+        self, partition: int, value: bytes, headers: list[tuple[str, bytes]], on_delivery: Callable[[Any, Any], None]
+    ) -> None:
         while True:
             try:
-                self._producer.produce(self._topic, value=value, partition=partition, on_delivery=on_delivery)
+                self._producer.produce(
+                    self._topic, value=value, partition=partition, headers=headers, on_delivery=on_delivery
+                )
             except BufferError:
                 # Its queue is bounded by messages too; what it delivers makes room.
                 self._producer.poll(0.05)

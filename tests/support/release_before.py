@@ -4,7 +4,7 @@ import io
 import subprocess
 import tarfile
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,8 @@ from tests.support.repository import ROOT
 COMMIT = "45ec899db85a42945fcc7d80da28d9bdd7beb214"
 BEFORE = "before"
 """How names of captures of that version begin."""
+UNKNOWN_OPTIONS = ("--tz",)
+"""Options with a value that a bus of today gives its captures, and that version does not have."""
 GRACE_S = 60.0
 """A capture hands its spans over and waits for its sorters."""
 
@@ -66,13 +68,22 @@ class MixedBus(LocalBus):
         more = {"PYTHONPATH": str(self._tree), "TIDEBUS_CACHE": str(cache_dir())} if is_before else {}
         child = self.nursery.start(
             name,
-            [*TIDEBUS, *arguments],
+            [*TIDEBUS, *(known_before(arguments) if is_before else arguments)],
             log=self.logs / f"{name}.log",
             env={**(env or {}), **more},
             cwd=self._tree if is_before else ROOT,
         )
         self.processes[name] = child
         return child
+
+
+def known_before(arguments: Sequence[str]) -> list[str]:
+    """Return the arguments of a capture without the options that the version before does not have."""
+    return [
+        argument
+        for before, argument in zip(["", *arguments], arguments, strict=False)
+        if argument not in UNKNOWN_OPTIONS and before not in UNKNOWN_OPTIONS
+    ]
 
 
 def has_died(bus: MixedBus) -> list[str]:

@@ -14,7 +14,7 @@ _VIEW = "tidebus_changes"
 
 
 class LakeRows:
-    """A Spark session of a run's own, over the catalog."""
+    """A Spark session of a run's own, over the catalog; :meth:`close` must be called."""
 
     def __init__(self, spark: Any, options: Mapping[str, str], branch: str) -> None:
         """``spark`` is the process's session: settings and views are not shared, jobs are. ``options`` are Iceberg's
@@ -23,7 +23,8 @@ class LakeRows:
         Raises:
             LakeJarMissingError: its JVM has no Iceberg, or no client of S3 where the tables stand there.
         """
-        self._session, self._branch = spark.newSession(), branch
+        self._session, self._branch, self._type = spark.newSession(), branch, options["type"]
+        self._catalog: Any = None
         if not hasattr(self._session._jvm.org.apache.iceberg.CatalogUtil, "buildIcebergCatalog"):
             raise LakeJarMissingError(
                 "spark has no iceberg: run `tidebus setup`, or name its jar in TIDEBUS_SPARK_JARS"
@@ -55,17 +56,18 @@ class LakeRows:
 
     def catalog(self) -> Any:
         """Return the session's catalog, as Iceberg has it."""
-        session = self._session._jsparkSession
-        # Whose settings are read is a matter of the thread, not of the session that is asked.
-        self._session._jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(session)
-        return session.sessionState().catalogManager().catalog(CATALOG).icebergCatalog()
+        if self._catalog is None:
+            session = self._session._jsparkSession
+            # Whose settings are read is a matter of the thread, not of the session that is asked.
+            self._session._jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(session)
+            self._catalog = session.sessionState().catalogManager().catalog(CATALOG).icebergCatalog()
+        return self._catalog
 
     def close(self) -> None:
-        """Let the catalog's connections go; the session must not be used after it."""
-        from py4j.java_gateway import is_instance_of  # comes with pyspark, which only a run needs
-
-        catalog = self.catalog()
-        if is_instance_of(self._session.sparkContext._gateway, catalog, "java.io.Closeable"):
+        """Let the catalog's connections go, where it was asked for; the session must not be used after it."""
+        catalog, self._catalog = self._catalog, None
+        # A catalog of files holds nothing open, and Iceberg's would drop the locks of all others in this JVM.
+        if catalog is not None and self._type != "hadoop":
             catalog.close()
 
     def _load_drivers(self) -> None:

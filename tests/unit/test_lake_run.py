@@ -1,0 +1,68 @@
+"""A run of lake tables lets its catalog go when it has ended, whatever it has ended by."""
+
+from pathlib import Path
+from unittest.mock import MagicMock
+
+import pytest
+
+from schemas.config.changefeed import load_changefeed
+from schemas.errors import CorruptDataError
+from schemas.ids import Ts
+from sorters.run import lake_run
+from sorters.run.lake.rows import LakeRows
+from sorters.run.lake_run import LakeRun, OwnReads
+
+
+def _run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[LakeRun, MagicMock]:
+    rows = MagicMock()
+    monkeypatch.setattr(lake_run, "LakeRows", lambda *_: rows)
+    info = MagicMock(namespace="default", changefeed_id="lake", start_ts=Ts(5), target_ts=None, create_time="now")
+    run = LakeRun(
+        MagicMock(),
+        sources=MagicMock(),
+        info=info,
+        config=load_changefeed(f"iceberg://?warehouse=file://{tmp_path}", {}),
+        checkpoint_ts=Ts(5),
+        before_cut=lambda: None,
+        on_progress=lambda _: None,
+        own=OwnReads("lake", {}, MagicMock(), tmp_path),
+    )
+    return run, rows
+
+
+def test_run_that_is_told_to_end_closes_its_catalog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, rows = _run(tmp_path, monkeypatch)
+    monkeypatch.setattr(lake_run, "LakeCatalog", MagicMock())
+    monkeypatch.setattr(lake_run, "tables_at", lambda *_: run.halt())
+    monkeypatch.setattr(lake_run, "LakeTables", MagicMock(return_value=MagicMock(find=lambda *_: None)))
+    run.run_here()
+    assert run.failure() is None
+    rows.close.assert_called_once()
+
+
+def test_run_that_fails_to_begin_closes_its_catalog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, rows = _run(tmp_path, monkeypatch)
+    monkeypatch.setattr(lake_run, "LakeCatalog", MagicMock(side_effect=CorruptDataError("no answer")))
+    run.run_here()
+    assert isinstance(run.failure(), CorruptDataError)
+    rows.close.assert_called_once()
+
+
+@pytest.mark.parametrize(("kind", "closes"), [("jdbc", 1), ("rest", 1), ("hadoop", 0)])
+def test_catalog_is_closed_once_where_it_holds_something_open(
+    kind: str, closes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LakeRows, "_load_drivers", lambda _: None)
+    spark = MagicMock()
+    rows = LakeRows(spark, {"type": kind}, "b")
+    catalog = rows.catalog()
+    assert rows.catalog() is catalog
+    rows.close()
+    rows.close()
+    assert catalog.close.call_count == closes
+
+
+def test_catalog_that_nobody_asked_for_is_not_opened_to_be_closed() -> None:
+    spark = MagicMock()
+    LakeRows(spark, {"type": "rest"}, "b").close()
+    spark.newSession.return_value._jsparkSession.sessionState.assert_not_called()

@@ -140,7 +140,7 @@ def _lake_table(name: str, table: TableVersion, sent: TableVersion, config: Chan
     settings = config.sink.iceberg
     above = (settings.namespace,) if settings.namespace else ()
     parts = (*above, checked_name(sent.schema, table), checked_name(sent.table, table))
-    columns = lake_columns(table, settings.mode)
+    columns = lake_columns(table, settings.mode, says_changes=settings.emit_metadata_columns)
     key = ", ".join(key_names(table)) if settings.mode == "upsert" else "none: each change is a row"
     return DestinedTable(
         table=name,

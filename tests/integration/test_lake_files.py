@@ -208,3 +208,28 @@ def test_process_that_goes_on_late_is_refused_by_the_table_wherever_it_stood(row
             late.publish(Ts(10))
         assert len(lake.rows("s", name)) == 1
         assert lake.watermarks("s", name)[-1] == 10
+
+
+@nightly
+@patient
+def test_data_files_end_at_the_tables_size_and_are_found_again_by_keys(rows: LakeRows, tmp_path: Path) -> None:
+    lake, catalog = Lake(tmp_path / "lake"), LakeCatalog(rows, OWNER)
+    files = LakeFiles(rows.session._jvm, OWNER.branch)
+    columns, name = (LakeColumn(1, "id", "long"), LakeColumn(2, "v", "long")), LakeName(("s",), "sized")
+    table = catalog.create(name, columns, LakeLayout(), TableId(1), Ts(1), Ts(1), file_size_bytes=1 << 20)
+    chance, count = random.Random(5), 300_000
+    held = {number: chance.randrange(1 << 62) for number in range(count)}
+    new = pa.table({"id": pa.array(held.keys(), pa.int64()), "v": pa.array(held.values(), pa.int64())})
+    table.begin()
+    assert files.append(table, [new])
+    table.publish(Ts(10))
+    assert lake.data_files("s", "sized") > 2
+    ids = chance.sample(range(count), 1_000)
+    held |= dict.fromkeys(ids, 0)
+    changed = pa.table(
+        {OP: ["U"] * len(ids), "id": pa.array(ids, pa.int64()), "v": pa.array([0] * len(ids), pa.int64())}
+    )
+    table.begin()
+    assert files.merge(table, [changed], ("id",))
+    table.publish(Ts(11))
+    assert {row["id"]: row["v"] for row in lake.rows("s", "sized")} == held

@@ -66,6 +66,8 @@ def test_lake_table_has_iceberg_types_and_what_cannot_be_one_says_why() -> None:
     appended = tables("iceberg://?warehouse=file:///w")["shop.items"]
     assert [each.name for each in appended.types][2:] == ["_tidb_op", "_tidb_commit_ts", "_tidb_commit_time"]
     assert appended.key == "none: each change is a row"
+    bare = tables("iceberg://?warehouse=file:///w&emit-metadata-columns=false")["shop.items"]
+    assert [each.name for each in bare.types] == ["id", "price"]
 
 
 def test_routes_that_meet_in_one_name_are_a_note() -> None:

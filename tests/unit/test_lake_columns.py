@@ -7,7 +7,7 @@ from schemas.tidb.mysql_types import MysqlType
 from schemas.tidb.table import TableVersion, table_version
 from sorters.core.lake.columns import LakeColumn, checked_name, key_names, lake_columns, widens
 from sorters.core.lake.errors import LakeSchemaError
-from sorters.core.lake.evolution import SET_ASIDE_DOC, Evolution, LakeField, field_doc, plan_evolution
+from sorters.core.lake.evolution import SET_ASIDE_DOC, Evolution, LakeField, field_doc, plan_evolution, says_changes
 from tests.support.ddl_jobs import PRIMARY, column, table_info
 
 UNSIGNED = 32
@@ -50,6 +50,15 @@ def test_column_of_a_type_has_the_lake_type_that_holds_its_values(raw: dict[str,
 def test_append_has_the_change_columns_after_the_tables_own() -> None:
     names = [each.name for each in lake_columns(_version(), "append")]
     assert names == ["id", "_tidb_op", "_tidb_commit_ts", "_tidb_commit_time"]
+
+
+def test_append_without_change_columns_has_the_tables_own_alone() -> None:
+    columns = lake_columns(_version(), "append", says_changes=False)
+    assert [each.name for each in columns] == ["id"]
+    fields = [LakeField(each.name, each.type, field_doc(each)) for each in columns]
+    assert not says_changes(fields)
+    whole = lake_columns(_version(), "append")
+    assert says_changes(LakeField(each.name, each.type, field_doc(each)) for each in whole)
 
 
 def test_column_with_the_name_of_a_change_column_is_refused() -> None:

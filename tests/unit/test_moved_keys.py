@@ -114,4 +114,7 @@ def test_changes_of_a_lake_table_come_to_the_table_where_keys_move(
                 lake[row["id"]] = row["v"]
     assert lake == held
     appended = in_order(part_changes(part, "append") for part in parts)
+    assert written_columns(appended, version, "append", says_changes=False).column_names == [
+        column.name for column in version.columns
+    ]
     assert appended.num_rows == len(changes), "mode append has an update as it is"

@@ -9,7 +9,7 @@ from typing import Literal
 
 from schemas.config.parse.duration import Seconds
 from schemas.config.parse.secret import Secret
-from schemas.config.parse.section import Check, at_least, setting, shortest_duration
+from schemas.config.parse.section import Check, at_least, between, setting, shortest_duration
 from schemas.config.sink.lake_layout import partitioning_reason, sort_order_reason
 
 ICEBERG_SCHEMES = ("iceberg",)
@@ -50,6 +50,10 @@ class IcebergConfig:
     """Of tables that are created from now on: terms whose column a table has not are left out of its partitions."""
     sort_order: str = setting("", check=sort_order_reason)
     """Of rows within a data file, likewise."""
+    target_file_size_bytes: int = setting(512 << 20, key="target-file-size", check=between(1 << 20, 1 << 40))
+    """Of data files, in tables that are created from now on: a file that has reached it is followed by another one."""
+    emit_metadata_columns: bool = True
+    """Of mode append, in tables that are created from now on: whether rows say by which change they came, and when."""
     compaction_interval_s: Seconds = setting(Seconds(3600), key="compaction-interval", check=_never_or_longer("1s"))
     """Pause between two compactions, each with an expiry of snapshots; 0: never."""
     type_change: Literal["stop", "new-column"] = "stop"
@@ -64,13 +68,12 @@ ICEBERG_URI_PARAMS: dict[str, tuple[str, ...]] = {
         *("mode", "commit-interval", "catalog", "warehouse", "namespace", "tags-kept", "compaction-interval"),
         *("partitioning", "sort-order", "catalog-uri", "catalog-user", "catalog-password", "type-change"),
         *("s3-endpoint", "s3-region", "s3-access-key", "s3-secret-access-key"),
+        *("target-file-size", "emit-metadata-columns"),
     )
 }
 """Parameters of an Iceberg sink URI and the setting that each one overrides."""
 ICEBERG_LATER_PARAMS = {
-    "target-file-size": "a size of data files; Iceberg's own default holds",
-    "auto-tune-file-size": "a size of data files; Iceberg's own default holds",
-    "emit-metadata-columns": "lake tables of mode append without change columns",
+    "auto-tune-file-size": "a size of data files that changes by itself; target-file-size and compactions see to it",
     "enable-checkpoint-table": "tables of checkpoints; tags and snapshot summaries say how far a table is",
     "enable-global-checkpoint-table": "tables of checkpoints; tags and snapshot summaries say how far a table is",
     "allow-takeover": "lake tables of another changefeed",

@@ -78,13 +78,14 @@ def _table(part: MountedPart) -> pa.Table:
     return pa.table(arrays)
 
 
-def written_columns(ordered: pa.Table, table: TableVersion, mode: LakeMode) -> pa.Table:
+def written_columns(ordered: pa.Table, table: TableVersion, mode: LakeMode, *, says_changes: bool = True) -> pa.Table:
     """Return what a commit hands to Spark: every change with its columns, or the last one of each key, with ``OP``.
+    ``says_changes``: see :func:`~sorters.core.lake.columns.lake_columns`.
 
     Raises:
         LakeSchemaError: mode upsert, and the table has no key.
         LakeValueError: see :func:`last_changes`.
     """
     if mode == "append":
-        return ordered.drop_columns([POSITION])
+        return ordered.drop_columns([POSITION] if says_changes else [POSITION, OP, COMMIT_TS, COMMIT_TIME])
     return last_changes(ordered, key_names(table), table.name).drop_columns([POSITION, COMMIT_TS, COMMIT_TIME])

@@ -73,8 +73,9 @@ def lake_type(column: ColumnVersion) -> str:
     return "binary" if is_bytes and column.tp is not MysqlType.VECTOR else "string"
 
 
-def lake_columns(table: TableVersion, mode: LakeMode) -> tuple[LakeColumn, ...]:
-    """Return the columns of a table version's lake table, in table order.
+def lake_columns(table: TableVersion, mode: LakeMode, *, says_changes: bool = True) -> tuple[LakeColumn, ...]:
+    """Return the columns of a table version's lake table, in table order; ``says_changes``: in mode append with those
+    that say what changed.
 
     Raises:
         LakeSchemaError: it has no columns of its own, or one with the name of a change column.
@@ -84,7 +85,7 @@ def lake_columns(table: TableVersion, mode: LakeMode) -> tuple[LakeColumn, ...]:
     if taken:
         reason = f"column {min(taken)} has the name of one that says what changed"
         raise LakeSchemaError("a table cannot be a lake table", table=table.name, reason=reason)
-    if mode == "append":
+    if mode == "append" and says_changes:
         types = {OP: "string", COMMIT_TS: "long", COMMIT_TIME: "timestamptz"}
         columns += [LakeColumn(CHANGE_COLUMN_IDS[name], name, type_name) for name, type_name in types.items()]
     return tuple(columns)

@@ -3,11 +3,11 @@
 A field keeps Iceberg's own id through all of it, so older snapshots are read as they were.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from schemas.ids import Ts
-from sorters.core.lake.columns import LakeColumn, widens
+from sorters.core.lake.columns import CHANGE_COLUMN_IDS, LakeColumn, widens
 from sorters.core.lake.errors import LakeSchemaError
 
 _DOC = "tidebus column "
@@ -48,6 +48,11 @@ class Evolution:
     @property
     def is_empty(self) -> bool:
         return not (self.set_aside or self.drops or self.renames or self.widened or self.adds or self.docs)
+
+
+def says_changes(fields: Iterable[LakeField]) -> bool:
+    """Tell whether a table has the columns that say what changed."""
+    return any(field.column_id in CHANGE_COLUMN_IDS.values() for field in fields)
 
 
 def field_doc(column: LakeColumn) -> str:

@@ -33,6 +33,8 @@ IMAGE_TO_COME = "tidebus.image_to_come"
 """A property of a table that was made for rows of its image, until main shows all of them."""
 RESYNC = "tidebus.resync"
 """A property of a table that is resynced (:mod:`sorters.core.lake.resync`)."""
+FILE_SIZE = "write.target-file-size-bytes"
+"""Iceberg's property of a table, which its own writers and compactions go by as we do."""
 BRANCH_PREFIX = "tidebus_"
 MAIN = "main"
 NEW_TABLE = {
@@ -105,9 +107,11 @@ class LakeCatalog:
         schema_ts: Ts,
         watermark_ts: Ts,
         *,
+        file_size_bytes: int | None = None,
         image_to_come: bool = False,
     ) -> "LakeTable":
-        """Create a table that is not there, with an empty snapshot that says ``watermark_ts``.
+        """Create a table that is not there, with an empty snapshot that says ``watermark_ts``. ``file_size_bytes``:
+        where a data file ends; None: Iceberg's default.
 
         Raises:
             LakeSchemaError: Iceberg cannot lay it out so.
@@ -124,6 +128,8 @@ class LakeCatalog:
             properties[key] = value
         properties[TABLE_ID], properties[SCHEMA_TS] = str(table_id), str(schema_ts)
         properties[WATERMARK] = str(watermark_ts)
+        if file_size_bytes is not None:
+            properties[FILE_SIZE] = str(file_size_bytes)
         if image_to_come:
             properties[IMAGE_TO_COME] = "true"
         schema = self._jvm.org.apache.iceberg.Schema(fields)

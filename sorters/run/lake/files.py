@@ -8,6 +8,7 @@ A job turns each row to Spark's form and back, and a MERGE sorts both sides, whi
 order, or stands on no local file system.
 """
 
+import sys
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
@@ -30,16 +31,16 @@ from sorters.core.lake.positions import (
     matching_positions,
     with_field_ids,
 )
-from sorters.run.lake.catalog import LakeTable
+from sorters.run.lake.catalog import FILE_SIZE, LakeTable
+from sorters.run.lake.parquet_files import write_parquet
 
 LOOKED_THROUGH_MAX = 10_000_000
 """Rows of data files whose keys this process reads for a commit: some seconds of one core."""
 FILES_MAX = 1_000
 """Data files that it looks into for a commit."""
 _BATCH_ROWS = 1 << 18
-_GROUP_BYTES = 128 << 20
-"""Of a row group, as Iceberg's own writers have it."""
-_COMPRESSION = "zstd"
+_SIZE_BYTES = 512 << 20
+"""Of a data file where the table does not say it: Iceberg's default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,16 +58,17 @@ class LakeFiles:
         self._jvm, self._branch = jvm, branch
 
     def append(self, table: LakeTable, groups: Iterable[pa.Table]) -> bool:
-        """Add rows, each group as a data file; False: it is Spark's to do."""
+        """Add rows, each group as a data file or several; False: it is Spark's to do."""
         if not self._is_ours(table.java):
             return False
         append, count = table.java.newAppend(), 0
         for rows in groups:
-            written = self._data_file(table.java, rows)
+            written = self._data_files(table.java, rows)
             if written is None:
                 return False
-            append.appendFile(written)
-            count += 1
+            for file in written:
+                append.appendFile(file)
+            count += len(written)
         if count:
             append.toBranch(self._branch).commit()
         return True
@@ -95,10 +97,11 @@ class LakeFiles:
                     deleted.setdefault(file.path, []).append(positions)
             new = rows.filter(pc.not_equal(rows.column(OP), "D")).drop_columns([OP])
             if new.num_rows:
-                written = self._data_file(table.java, new)
+                written = self._data_files(table.java, new)
                 if written is None:
                     return False
-                delta.addRows(written)
+                for file in written:
+                    delta.addRows(file)
                 is_empty = False
         for path, parts in deleted.items():  # one delete file each, whatever the groups
             delta.addDeletes(self._delete_file(table.java, path, np.sort(np.concatenate(parts))))
@@ -156,18 +159,20 @@ class LakeFiles:
             batches: Iterator[pa.RecordBatch] = parquet.iter_batches(_BATCH_ROWS, columns=names, use_threads=False)
             return matching_positions((batch.select(names) for batch in batches), keys, gone=gone)
 
-    def _data_file(self, table: Any, rows: pa.Table) -> Any:
-        """Write new rows; return what Iceberg calls a data file, or None: its file system is not this machine's."""
-        written = self._written(table, with_field_ids(rows, _field_ids(table)))
+    def _data_files(self, table: Any, rows: pa.Table) -> list[Any] | None:
+        """Write new rows; return what Iceberg calls data files, or None: its file system is not this machine's."""
+        size_bytes = int(table.properties().get(FILE_SIZE) or _SIZE_BYTES)
+        written = self._written(table, with_field_ids(rows, _field_ids(table)), size_bytes=size_bytes)
         if written is None:
             return None
         config = self._jvm.org.apache.iceberg.MetricsConfig.forTable(table)
-        builder = self._jvm.org.apache.iceberg.DataFiles.builder(table.spec()).withInputFile(written)
-        return self._finished(builder, written, config)
+        builder = self._jvm.org.apache.iceberg.DataFiles.builder
+        return [self._finished(builder(table.spec()).withInputFile(file), file, config) for file in written]
 
     def _delete_file(self, table: Any, path: str, positions: Positions) -> Any:
-        written = self._written(table, delete_rows(path, positions), "-deletes")
+        written = self._written(table, delete_rows(path, positions), "-deletes", size_bytes=sys.maxsize)
         assert written is not None  # the data file that it is of was read by this machine
+        (written,) = written
         config = self._jvm.org.apache.iceberg.MetricsConfig.forPositionDelete(table)
         builder = self._jvm.org.apache.iceberg.FileMetadata.deleteFileBuilder(table.spec()).ofPositionDeletes()
         builder = builder.withInputFile(written).withReferencedDataFile(path)
@@ -178,18 +183,21 @@ class LakeFiles:
         parquet = self._jvm.org.apache.iceberg.FileFormat.PARQUET
         return builder.withFormat(parquet).withMetrics(metrics).build()
 
-    def _written(self, table: Any, rows: pa.Table, ending: str = "") -> Any:
-        location = str(table.locationProvider().newDataLocation(f"{uuid.uuid4().hex}{ending}.parquet"))
-        local = _local(location)
-        if local is None:
+    def _written(self, table: Any, rows: pa.Table, ending: str = "", *, size_bytes: int) -> list[Any] | None:
+        locations = list[str]()
+
+        def next_path() -> Path:
+            locations.append(str(table.locationProvider().newDataLocation(f"{uuid.uuid4().hex}{ending}.parquet")))
+            return _path(locations[-1])
+
+        if _local(table.locationProvider().newDataLocation("any.parquet")) is None:
             return None
-        local.parent.mkdir(parents=True, exist_ok=True)
-        group = max(1, rows.num_rows * _GROUP_BYTES // max(rows.nbytes, _GROUP_BYTES))
-        pq.write_table(rows, local, compression=_COMPRESSION, row_group_size=group, store_schema=False)
-        written = table.io().newInputFile(location)
-        if written.exists():
+        paths = write_parquet(rows, next_path, size_bytes)
+        written = [table.io().newInputFile(location) for location in locations]
+        if all(file.exists() for file in written):
             return written
-        local.unlink()  # what Hadoop means by this path is elsewhere
+        for path in paths:
+            path.unlink()  # what Hadoop means by this path is elsewhere
         return None
 
 

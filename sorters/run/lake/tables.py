@@ -30,7 +30,7 @@ from sorters.core.lake.commits import (
     unfinished_tag,
 )
 from sorters.core.lake.errors import LakeSchemaError
-from sorters.core.lake.evolution import Evolution, plan_evolution
+from sorters.core.lake.evolution import Evolution, plan_evolution, says_changes
 from sorters.core.lake.layout import lake_layout
 from sorters.core.lake.resync import resync_after
 from sorters.core.lake.values import lake_array
@@ -119,12 +119,12 @@ class LakeTables:
         if table.schema_ts < version.version:
             table.evolve(self._evolution(table, version), version.table_id, version.version)
 
-        written = Written()
+        written, is_said = Written(), says_changes(table.fields())
 
         def groups() -> Iterator[pa.Table]:
             for group in changes.groups():
                 written.rows += int(group.num_rows)
-                yield written_columns(group, version, mode)
+                yield written_columns(group, version, mode, says_changes=is_said)
 
         def put() -> None:
             if changes.is_empty:
@@ -243,10 +243,17 @@ class LakeTables:
     def _create(
         self, name: LakeName, version: TableVersion, watermark_ts: Ts, *, image_to_come: bool = False
     ) -> LakeTable:
-        columns = lake_columns(version, self._settings.mode)
-        layout = lake_layout(self._settings, columns)
+        settings = self._settings
+        columns = lake_columns(version, settings.mode, says_changes=settings.emit_metadata_columns)
         table = self._catalog.create(
-            name, columns, layout, version.table_id, version.version, watermark_ts, image_to_come=image_to_come
+            name,
+            columns,
+            lake_layout(settings, columns),
+            version.table_id,
+            version.version,
+            watermark_ts,
+            file_size_bytes=settings.target_file_size_bytes,
+            image_to_come=image_to_come,
         )
         self._tables[name] = table
         return table
@@ -297,9 +304,10 @@ class LakeTables:
 
     def _evolution(self, table: LakeTable, version: TableVersion) -> Evolution:
         mode = self._settings.mode
+        fields = table.fields()
         return plan_evolution(
-            table.fields(),
-            lake_columns(version, mode),
+            fields,
+            lake_columns(version, mode, says_changes=says_changes(fields)),
             str(table.name),
             table.laid_by(),
             set_aside_at=version.version if self._settings.type_change == "new-column" else None,

@@ -9,6 +9,8 @@ COPY_AIM = 0.8
 """sorter ÷ copy must not be below."""
 FURTHER_FEED_AIM = 0.5
 """A further changefeed must not cost more than that of the first one."""
+NEIGHBOUR_LAG_AIM = 1.5
+"""A neighbour's p99 may not be higher while another changefeed replays, by its p99 before."""
 
 WIDTHS = (3, 1.5, 1.5, 1.5, 1.5)
 """Of the panels of a row."""
@@ -114,6 +116,11 @@ def _many_feeds(axes: Any, figures: Figures) -> None:
 def _second_feed(axes: Any, figures: Figures) -> None:
     _bars(axes, ["ratio"], [figures[-1]["ratio"]])
     axes.axhline(FURTHER_FEED_AIM, linestyle="--", color="grey")
+
+
+def _lag_during_backlog(axes: Any, figures: Figures) -> None:
+    _bars(axes, ["ratio"], [figures[-1]["ratio"]])
+    axes.axhline(NEIGHBOUR_LAG_AIM, linestyle="--", color="grey")
 
 
 def _catch_up(axes: Any, figures: Figures) -> None:
@@ -227,6 +234,7 @@ PANELS: dict[str, tuple[str, Callable[[Any, Figures], None]]] = {
     "many_feeds": ("cost by the number of changefeeds", _many_feeds),
     "second_feed": ("a further changefeed ÷ the first one, CPU", _second_feed),
     "catch_up": ("500,000 rows after a stop", _catch_up),
+    "lag_during_backlog": ("a neighbour's p99 during a backlog ÷ before", _lag_during_backlog),
     "idle_bus": ("idle, cores", _idle_bus),
     "zookeeper_requests": ("requests a second at ZooKeeper", _zookeeper_requests),
     "verify": ("rows compared, thousand per CPU second", _verify),

@@ -28,6 +28,7 @@ AIMS = {
     " core, under 100 requests/s.",
     "second_feed": "`ratio` at most 0.5.",
     "catch_up": "cold at least 30,000 rows a CPU second in 17 s, warm 60,000 in 12 s; half of the rows by Spark.",
+    "lag_during_backlog": "`ratio` at most 1.5.",
     "idle_bus": "a capture under 0.05 core, a changefeed under 0.005, a service with a warm JVM under 0.03.",
     "many_tables_batch": "A batch takes no longer for tables without rows; after a DDL only what it changed is sent.",
     "big_transaction_batch": "Memory as in `backlog`, though the whole transaction is one cut.",

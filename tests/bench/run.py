@@ -50,6 +50,7 @@ BENCHES = {
     "many_feeds": "lag, memory, CPU and requests to ZooKeeper of 1 to 300 changefeeds of one upstream: 10 min",
     "second_feed": "what each further changefeed costs by what the first one does: 2 min",
     "catch_up": "500,000 rows after a stop, everything started anew and with the service alive: 3 min",
+    "lag_during_backlog": "a changefeed's lag while another one replays 5 million rows (LAG_BACKLOG_ROWS): 10 min",
     "idle_bus": "CPU of a capture, a warm sorter service and a changefeed that have nothing to do: 2.5 min",
     "zookeeper_requests": "requests a second at ZooKeeper by 1 to 300 changefeeds, at rest and moving: 2 min",
 }

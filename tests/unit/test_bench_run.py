@@ -55,6 +55,7 @@ FIGURES: list[dict[str, Any]] = [
     {"bench": "proofs", "shape": "sbtest1", "cut_rows": 100, "sent_ratio": 0.02},
     {"bench": "second_feed", "ratio": 0.3},
     {"bench": "catch_up", "how": "warm", "rows_per_cpu_s": 60_000, "seconds": 9.0},
+    {"bench": "lag_during_backlog", "ratio": 1.4},
     {"bench": "idle_bus", "capture_cores": 0.05, "service_cores": 0.03, "feed_cores": 0.005},
     {"bench": "zookeeper_requests", "feeds": 100, "moving": True, "requests_per_s": 9.0},
 ]

@@ -1,6 +1,7 @@
 """`tidebus run` as a newcomer types it: ends by itself, checks its promises, leaves no process behind."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -44,6 +45,9 @@ def test_run_of_the_recording_holds_its_promises(flags: tuple[str, ...], tmp_pat
     assert ran.stdout.count("promises hold") == 2
     assert "PROMISES BROKEN" not in ran.stdout and "Traceback" not in ran.stdout + ran.stderr
     assert "canal-json-demo" in ran.stdout and "avro-demo" in ran.stdout
+    if flags == ("--exit-at-end",):  # elsewhere the run may end before Spark is there
+        assert re.search(r"Spark's UI is at http://127\.0\.0\.1:\d+: it runs every cut of avro-demo", ran.stdout)
+        assert re.search(r"^ *avro-demo +[\d,]+ +[\d,]+ +100% ", ran.stdout, re.MULTILINE), "Spark ran all of its cuts"
     _assert_all_gone(data)
 
 

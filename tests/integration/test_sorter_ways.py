@@ -15,7 +15,8 @@ from schemas.config.client_options import librdkafka_options, librdkafka_produce
 from schemas.ids import RegionId, TableId, Ts, physical_ms
 from schemas.rawlog.image_batch import ScanName
 from schemas.rawlog.images import IdRange, KeyRange
-from schemas.rawlog.region_batch import RegionBatch, encode_region_batch
+from schemas.rawlog.record_check import RecordDamagedError, RowsCheck, check_headers
+from schemas.rawlog.region_batch import RegionBatch, decode_region_batch, encode_region_batch
 from schemas.rawlog.row_parts import PART_OVERHEAD_BYTES, cut_record
 from schemas.sink.fence import Fence, decode_fence
 from schemas.sink.image_note import ImageNote
@@ -165,6 +166,48 @@ def test_cut_done_each_way_gives_the_same_records_in_the_same_order(
     for partition in range(PARTITIONS):
         positions = [record.position for record in written["driver"] if record.partition == partition]
         assert positions == sorted(set(positions))
+
+
+def test_raw_record_that_is_damaged_and_decodes_stops_a_cut_each_way_by_its_place(
+    stack: Addresses, spark: Any, fresh_name: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, changes = RawLog(stack.kafka, fresh_name("up")), sbtest1_changes(100, START_TS + 1)
+    log.snapshot([recorded("sbtest1")[0]])
+    log.rows(TABLE, changes[:50], 1)
+    rows = row_changes(TABLE, changes[50:])
+    sent = encode_region_batch(RegionBatch(region_id=RegionId(1), may_repeat=False, rows=rows), 1)
+    value = rows.value[7].as_py()
+    damaged = sent.replace(value, value[:-1] + bytes([value[-1] ^ 1]), 1)
+    assert len(decode_region_batch(damaged).rows) == 50
+    log.raw(damaged, 1, check_headers(RowsCheck.of(rows), sent))
+    upto_ts = Ts(START_TS + 10_000)
+    log.advance(upto_ts)
+    config = load_changefeed(f"blackhole:///{fresh_name('nowhere')}?protocol=canal-json")
+    raw_config = {"bootstrap.servers": stack.kafka}
+    schemas = SchemaFeed(raw_config, log.topics.ddl)
+    feed, topics, registry = compile_feed(config, "default"), BlackholeTopics(config), NoRegistry()
+    preparation = Preparation(lambda: spark, feed, schemas, topics, registry, start_ts=START_TS)
+    job = CutJob(
+        lambda: spark,
+        RecordWindow.maker(raw_config, log.topics.region_events),
+        topics=log.topics,
+        raw_config=raw_config,
+        sink_config=NOWHERE,
+    )
+    before, after = (frontier_for(record, lambda _: False) for record in log.frontier)
+    cut = cut_between(before, after, START_TS, upto_ts)
+    try:
+        preparation.begin(cut)
+        for way in ("driver", "one task", "tasks"):
+            monkeypatch.setattr(cut_job, "DRIVER_CUT_BYTES_MAX", WAYS[way][0])
+            monkeypatch.setattr(cut_job, "TASK_CUT_BYTES_MAX", WAYS[way][1])
+            with pytest.raises(RecordDamagedError) as raised:
+                job.run(cut, preparation, preparation.companions(cut, 1), 1)
+            fields = raised.value.fields
+            assert (fields["topic"], fields["partition"], fields["offset"]) == (log.topics.region_events, 1, 1), way
+    finally:
+        job.close()
+        schemas.close()
 
 
 def test_cut_of_a_blackhole_is_made_each_way_and_written_nowhere(

@@ -22,6 +22,7 @@ from schemas.rawlog.ddl_record import DdlRecord, encode_ddl_record
 from schemas.rawlog.frontier import FrontierRecord, HeldDdl, HeldTables, encode_frontier
 from schemas.rawlog.image_batch import ImageBatch, ImageRows, ScanName, encode_image_batch
 from schemas.rawlog.images import NO_IMAGES, ImageChunk, ImageState, KeyRange
+from schemas.rawlog.record_check import RowsCheck, check_headers
 from schemas.rawlog.region_batch import RegionBatch, encode_region_batch
 from schemas.rawlog.topics import RAW_MESSAGE_BYTES_MAX, raw_topics
 from schemas.sink.fence import FENCE_HEADER, NO_FENCE
@@ -101,11 +102,12 @@ class RawLog:
     def rows(self, table_id: int, changes: Sequence[Change], partition: int = 0, *, may_repeat: bool = False) -> None:
         """Write one region batch."""
         batch = RegionBatch(region_id=RegionId(1), may_repeat=may_repeat, rows=row_changes(table_id, changes))
-        self.raw(encode_region_batch(batch, 1), partition)
+        record = encode_region_batch(batch, 1)
+        self.raw(record, partition, check_headers(RowsCheck.of(batch.rows), record))
 
-    def raw(self, record: bytes, partition: int = 0) -> None:
-        """Write any bytes as a raw record."""
-        self._produce(self.topics.region_events, record, partition)
+    def raw(self, record: bytes, partition: int = 0, headers: Sequence[tuple[str, bytes]] = ()) -> None:
+        """Write any bytes as a raw record; without ``headers`` as an older capture does."""
+        self._produce(self.topics.region_events, record, partition, headers)
         self.ends[partition] += 1
 
     def image(
@@ -142,10 +144,10 @@ class RawLog:
             bytes=sum(len(key) + len(value) for key, value in rows.items()),
         )
 
-    def _produce(self, topic: str, value: bytes, partition: int) -> None:
+    def _produce(self, topic: str, value: bytes, partition: int, headers: Sequence[tuple[str, bytes]] = ()) -> None:
         while True:
             with contextlib.suppress(BufferError):  # its queue is bounded, and is full until the broker has taken some
-                self._producer.produce(topic, value, partition=partition)
+                self._producer.produce(topic, value, partition=partition, headers=list(headers))
                 self._producer.poll(0)
                 return
             self._producer.poll(0.1)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from compose.cli import run_cli
 from compose.deployment.secrets import make_secrets
 from tests.support.deployment import (
     FOLDER,
@@ -23,13 +24,19 @@ KUBERNETES = FOLDER / "kubernetes"
 LABELS = {"app.kubernetes.io/name": "tidebus", "app.kubernetes.io/component": "capture"}
 
 
-def pod() -> dict[str, Any]:
-    (capture,) = of_kind("StatefulSet")
-    spec: dict[str, Any] = capture["spec"]["template"]["spec"]
+def pod_of(kind: str) -> dict[str, Any]:
+    (runs,) = of_kind(kind)
+    spec: dict[str, Any] = runs["spec"]["template"]["spec"]
     return spec
 
 
-@pytest.mark.parametrize("folder", [KUBERNETES, KUBERNETES / "executors"], ids=["base", "executors"])
+def pod() -> dict[str, Any]:
+    return pod_of("StatefulSet")
+
+
+@pytest.mark.parametrize(
+    "folder", [KUBERNETES, KUBERNETES / "executors", KUBERNETES / "sorters"], ids=lambda path: path.name
+)
 def test_kustomization_names_every_file_and_none_that_is_missing(folder: Path) -> None:
     wanted = yaml.safe_load((folder / "kustomization.yaml").read_text())
     named = {*wanted["resources"], *(patch["path"] for patch in wanted.get("patches", []))}
@@ -45,11 +52,13 @@ def test_objects_have_an_apis_version_a_name_and_one_namespace() -> None:
             assert manifest["kind"] == "Namespace" or manifest["metadata"]["namespace"] == "tidebus"
 
 
-def test_every_container_is_nobody_special_and_writes_only_where_it_must() -> None:
-    security = pod()["securityContext"]
+@pytest.mark.parametrize("kind", ["StatefulSet", "Deployment"])
+def test_every_container_is_nobody_special_and_writes_only_where_it_must(kind: str) -> None:
+    pod = pod_of(kind)
+    security = pod["securityContext"]
     assert security["runAsNonRoot"] is True and security["runAsUser"] == security["fsGroup"] == 10001
     assert security["seccompProfile"] == {"type": "RuntimeDefault"}
-    for container in containers(pod()):
+    for container in containers(pod):
         own = container["securityContext"]
         assert own["readOnlyRootFilesystem"] is True and own["allowPrivilegeEscalation"] is False
         assert own["capabilities"] == {"drop": ["ALL"]}
@@ -59,7 +68,7 @@ def test_every_container_is_nobody_special_and_writes_only_where_it_must() -> No
 
 
 def test_every_image_is_one_that_must_be_named_by_its_digest() -> None:
-    images = {container["image"] for container in containers(pod())}
+    images = {container["image"] for kind in ("StatefulSet", "Deployment") for container in containers(pod_of(kind))}
     # .invalid exists nowhere (RFC 2606): as it stands, nothing can be pulled.
     assert images == {"registry.invalid/tidebus:0.1.0"}
     assert "set image registry.invalid/tidebus=HOST/tidebus@sha256:" in (KUBERNETES / "kustomization.yaml").read_text()
@@ -157,3 +166,41 @@ def test_rights_are_those_of_sparks_driver_and_no_more() -> None:
     (binding,) = of_kind("RoleBinding")
     assert [subject["name"] for subject in binding["subjects"]] == [pod()["serviceAccountName"]]
     assert pod()["automountServiceAccountToken"] is False
+
+
+def test_sorter_services_command_starts_with_the_addresses_and_files_of_captures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_secrets(tmp_path / "made")
+    started: list[Any] = []
+    (addresses,) = of_kind("ConfigMap")
+    (secrets,), (container,) = pod_of("Deployment")["initContainers"], pod_of("Deployment")["containers"]
+    for file in secrets["args"]:
+        copy = tmp_path / "run" / Path(file).name
+        copy.parent.mkdir(exist_ok=True)
+        shutil.copyfile(tmp_path / "made" / "capture-1" / copy.name, copy)
+        copy.chmod(0o400)
+    for name, value in addresses["data"].items():
+        monkeypatch.setenv(name, value.replace("/run/tidebus", str(tmp_path / "run")))
+    monkeypatch.setattr("sorters.service.service.run_service", started.append)
+    monkeypatch.setattr("compose.stack.spark_files.name_spark_files", lambda: None)
+    monkeypatch.setattr("compose.logs.start_logging", lambda **_: None)
+    assert run_cli([word.replace("$(POD_NAME)", "tidebus-sorters-a") for word in container["args"]]) in (0, None)
+    (options,) = started
+    assert (options.service, options.memory_bytes_max) == ("tidebus-sorters-a", 4 << 30)
+    assert options.kafka.config_file == str(tmp_path / "run" / "kafka.properties")
+    assert options.zookeeper.cert_path == str(tmp_path / "run" / "cert.pem")
+    assert str(options.data_dir) == "/var/lib/tidebus"
+
+
+def test_sorter_services_reach_what_captures_write_to_and_nobody_reaches_them() -> None:
+    policies = {policy["metadata"]["name"]: policy["spec"] for policy in of_kind("NetworkPolicy")}
+    (service,) = of_kind("Deployment")
+    labels = service["spec"]["template"]["metadata"]["labels"]
+    assert service["spec"]["selector"]["matchLabels"] == labels != LABELS
+    policy = policies["sorters"]
+    assert policy["podSelector"]["matchLabels"] == labels and "ingress" not in policy
+    assert [way for way in policy["egress"] if way not in policies["captures"]["egress"]] == []
+    patch = yaml.safe_load((KUBERNETES / "sorters" / "captures-patch.yaml").read_text())
+    (capture,) = patch["spec"]["template"]["spec"]["containers"]
+    assert capture["env"] == [{"name": "TIDEBUS_SORTER_MASTER", "value": "none"}]

@@ -179,6 +179,9 @@ def _settings(master: str, app: str, data_dir: Path, driver_memory: str) -> dict
     else:
         # An executor's daemon starts in the folder that shipped files come to.
         settings[EXECUTOR_PATH] = ""
+    if master.startswith("k8s://"):
+        # A driver that is no pod of spark-submit's has none, and no right to delete any.
+        settings["spark.kubernetes.driver.service.deleteOnTermination"] = "false"
     return settings
 
 

@@ -22,7 +22,8 @@ EXECUTORS = FOLDER / "kubernetes" / "executors"
 IMAGE, DRIVER = f"registry.invalid/spark@sha256:{'0' * 64}", "tidebus-capture-0"
 _SESSION = (
     "import json, sys, time; from pathlib import Path; from sorters.spark.session import create_session; "
-    "create_session(sys.argv[1], 'tidebus', Path(sys.argv[2]), conf=json.loads(sys.argv[3])); time.sleep(600)"
+    "session = create_session(sys.argv[1], 'tidebus', Path(sys.argv[2]), conf=json.loads(sys.argv[3])); "
+    "session.stop(); time.sleep(600)"
 )
 PATIENCE_S = 120.0
 
@@ -50,7 +51,9 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KubernetesApi]:
     folder = tmp_path_factory.mktemp("kubernetes")
     with kubernetes_api() as api, (folder / "session.log").open("wb") as log:
         api.add("tidebus", "pods", {"metadata": {"name": DRIVER}, "status": {"phase": "Running"}})
-        settings = json.dumps(filled_in(documented_settings()) | {"spark.executor.instances": "2"})
+        # It waits so long for executors, which never come.
+        asked_for = {"spark.executor.instances": "2", "spark.scheduler.maxRegisteredResourcesWaitingTime": "2s"}
+        settings = json.dumps(filled_in(documented_settings()) | asked_for)
         environment = {SPARK_JARS_ENV: ",".join(map(str, spark_jars())), **os.environ, "KUBECONFIG": os.devnull}
         session = subprocess.Popen(
             [sys.executable, "-c", _SESSION, f"k8s://{api.address}", str(folder), settings],
@@ -102,7 +105,9 @@ def test_executors_run_our_code_in_the_named_image_with_bounded_memory(api: Kube
         environment = {entry["name"]: entry.get("value") for entry in container["env"]}
         assert container["image"] == IMAGE and container["args"] == ["executor"]
         assert "tidebus-code.zip" in str(environment["PYTHONPATH"]).split(":")
-        assert container["resources"]["limits"]["memory"] == container["resources"]["requests"]["memory"]
+        memory = {kind: bounds["memory"] for kind, bounds in container["resources"].items()}
+        # 1 GiB of heap, and what Python workers take beside it.
+        assert memory == {"requests": "3072Mi", "limits": "3072Mi"}
 
 
 def test_session_secret_is_in_executors_environment_alone(api: KubernetesApi) -> None:
@@ -127,6 +132,7 @@ def test_role_allows_all_that_the_driver_asks(api: KubernetesApi) -> None:
     (role,) = of_kind("Role")
     allowed = {(resource, verb) for rule in role["rules"] for resource in rule["resources"] for verb in rule["verbs"]}
     assert ("pods", "create") in api.verbs
+    wait_until(lambda: ("configmaps", "deletecollection") in api.verbs, PATIENCE_S, "the session has ended")
     assert api.verbs <= allowed and api.unknown == []
 
 

@@ -28,6 +28,17 @@ CASES: Final[list[tuple[str, dict[str, Any], int | None]]] = [
         1,
     ),
     (
+        "t + interval a * 2 day - interval 90 minute = '2024-03-02 08:50:30.5' and day - interval 1 month < t",
+        {"t": "2024-02-29 10:20:30.500", "day": "2024-03-31", "a": 1},
+        1,
+    ),
+    (
+        "day + interval 1 month + interval 1 day = '2024-03-01' and null + interval 1 day is null",
+        {"day": "2024-01-31"},
+        1,
+    ),
+    ("isnull(t + interval a day) and isnull(day - interval 8000 year)", {"t": "2024-01-31", "day": "2024-01-31"}, 1),
+    (
         "date_add(day, interval 1 month) = '2024-02-29' and date_sub(day, interval 1 quarter) = '2023-10-31'",
         {"day": "2024-01-31"},
         1,

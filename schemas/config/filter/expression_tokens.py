@@ -2,6 +2,8 @@
 
 import re
 from dataclasses import dataclass
+from decimal import Decimal
+from typing import Final
 
 
 class ExpressionTextError(ValueError):
@@ -12,6 +14,7 @@ class ExpressionTextError(ValueError):
         self.at = at
 
 
+_UINT64_MAX: Final = (1 << 64) - 1
 _ESCAPES = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a"}
 _SCANNER = re.compile(
     r"""
@@ -93,3 +96,11 @@ def _string(text: str, start: int) -> tuple[str, int]:
         out.append(char)
         at += 1
     raise ExpressionTextError(f"the string has no closing {quote}", start + 1)
+
+
+def number_of(text: str) -> int | Decimal | float:
+    """Return a number token's value: an integer of 64 bits, a decimal, or, with an exponent, a double."""
+    if text.isdecimal():
+        value = int(text)
+        return value if value <= _UINT64_MAX else Decimal(text)
+    return float(text) if "e" in text.lower() else Decimal(text)

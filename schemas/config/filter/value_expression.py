@@ -13,7 +13,7 @@
     bits     = and_bits { "|" and_bits }
     and_bits = shift { "&" shift }
     shift    = sum { ("<<" | ">>") sum }
-    sum      = product { ("+" | "-") product }
+    sum      = product { ("+" | "-") (product | interval) }
     product  = xor_bits { ("*" | "/" | "DIV" | "%" | "MOD") xor_bits }
     xor_bits = sign { "^" sign }
     sign     = ("-" | "+" | "!" | "~" | "BINARY") sign | simple { "COLLATE" name }
@@ -21,7 +21,8 @@
     case     = "CASE" [or] {"WHEN" or "THEN" or} ["ELSE" or] "END"
     cast     = "CAST" "(" or "AS" type ")" | "CONVERT" "(" or "," type ")"
     type     = "SIGNED" | "UNSIGNED" | "CHAR" ["(" n ")"] | "BINARY" | "DECIMAL" ["(" n ["," n] ")"] | "DOUBLE" | "DATE"
-    dateadd  = ("DATE_ADD" | "DATE_SUB") "(" or "," "INTERVAL" or unit ")"
+    dateadd  = ("DATE_ADD" | "DATE_SUB") "(" or "," interval ")"
+    interval = "INTERVAL" or unit
     literal  = number | string | bits | "NULL" | "TRUE" | "FALSE" | ("DATE" | "TIMESTAMP") string
 
 TiCDC reads all of TiDB's SQL here. What is left out is refused by its name and position: other functions, what asks the
@@ -33,6 +34,7 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Final
 
+from schemas.config.filter.expression_casts import cast_to
 from schemas.config.filter.expression_functions import DATE_ADDS, FUNCTIONS, NEVER, SYNONYMS, UNITS
 from schemas.config.filter.expression_nodes import (
     Binary,
@@ -52,17 +54,12 @@ from schemas.config.filter.expression_nodes import (
     TimeLiteral,
     Unary,
 )
-from schemas.config.filter.expression_tokens import ExpressionTextError, ExpressionToken, expression_tokens
+from schemas.config.filter.expression_tokens import ExpressionTextError, ExpressionToken, expression_tokens, number_of
 
 DEPTH_MAX: Final = 20
 """Of brackets and signs, so that no text exhausts the stack."""
 OPERATORS_MAX: Final = 200
 """Of one expression, for the same reason: chains are trees as deep as they are long."""
-UINT64_MAX: Final = (1 << 64) - 1
-_LENGTH_MAX: Final = 65
-"""Digits of a DECIMAL."""
-_SCALE_MAX: Final = 30
-_DECIMAL_DIGITS: Final = 10
 _COMPARISONS = {"=": "=", "<=>": "<=>", "<>": "<>", "!=": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 _RESERVED = frozenset(
     {
@@ -168,7 +165,17 @@ class _ExpressionParser:
         return self._chain(lambda: self._chain(self._shift, {"&": "&"}), {"|": "|"})
 
     def _shift(self) -> Node:
-        return self._chain(lambda: self._chain(self._product, {"+": "+", "-": "-"}), {"<<": "<<", ">>": ">>"})
+        return self._chain(self._sum, {"<<": "<<", ">>": ">>"})
+
+    def _sum(self) -> Node:
+        node = self._product()
+        while (token := self._peek()).word in {"+", "-"}:
+            self._operator()
+            if self._accept("INTERVAL"):
+                node = DateAdd(token.at, node, *self._interval(), token.word == "-")
+            else:
+                node = Binary(token.at, token.word, node, self._product())
+        return node
 
     def _product(self) -> Node:
         operators = {"*": "*", "/": "/", "DIV": "DIV", "%": "%", "MOD": "%"}
@@ -241,11 +248,17 @@ class _ExpressionParser:
         operand = self._deeper_in(self.disjunction)
         self._expect(",")
         self._expect("INTERVAL")
+        count, unit = self._interval()
+        self._expect(")")
+        return DateAdd(at, operand, count, unit, is_back)
+
+    def _interval(self) -> tuple[Node, str]:
         count, unit = self._deeper_in(self.disjunction), self._take()
+        if unit is self._end:
+            raise self._unexpected(unit)
         if unit.word not in UNITS:
             raise ExpressionTextError(f"INTERVAL in `{unit.text}` is not supported", unit.at)
-        self._expect(")")
-        return DateAdd(at, operand, count, unit.word, is_back)
+        return count, unit.word
 
     def _case(self, at: int) -> Node:
         operand = None if self._peek().word == "WHEN" else self.disjunction()
@@ -274,18 +287,7 @@ class _ExpressionParser:
         if kind.word in {"SIGNED", "UNSIGNED"}:
             self._accept("INTEGER")
         self._expect(")")
-        match kind.word, numbers:
-            case "SIGNED" | "UNSIGNED" | "BINARY" | "DOUBLE" | "DATE", []:
-                return Cast(at, operand, kind.word)
-            case "CHAR", [] | [_]:
-                return Cast(at, operand, "CHAR", numbers[0] if numbers else None)
-            case "DECIMAL", [] | [_] | [_, _]:
-                digits, scale = (*numbers, *(_DECIMAL_DIGITS, 0)[len(numbers) :])
-                if not scale <= digits <= _LENGTH_MAX or scale > _SCALE_MAX or not digits:
-                    raise ExpressionTextError(f"there is no DECIMAL({digits}, {scale})", kind.at)
-                return Cast(at, operand, "DECIMAL", digits, scale)
-            case _:
-                raise ExpressionTextError(f"{word} as {kind.text} is not supported so", kind.at)
+        return cast_to(at, word, operand, kind, numbers)
 
     def _whole(self) -> int:
         token = self._take()
@@ -298,7 +300,7 @@ class _ExpressionParser:
         at = token.at
         match token.kind:
             case "number":
-                return Literal(at, _number(token.text))
+                return Literal(at, number_of(token.text))
             case "string":
                 text = token.text
                 while self._peek().kind == "string":  # neighbouring strings are one
@@ -389,10 +391,3 @@ def _minus(at: int, node: Node) -> Node:
     if isinstance(node, Literal) and isinstance(node.value, int | Decimal | float):
         return Literal(at, -node.value)
     return Unary(at, "-", node)
-
-
-def _number(text: str) -> int | Decimal | float:
-    if text.isdecimal():
-        value = int(text)
-        return value if value <= UINT64_MAX else Decimal(text)
-    return float(text) if "e" in text.lower() else Decimal(text)

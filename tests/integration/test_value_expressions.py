@@ -21,6 +21,7 @@ _COLUMNS = {
     "day": "DATE",
     "ci": "VARCHAR(32) CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci",
     "raw": "VARBINARY(32)",
+    "j": "JSON",
 }
 
 

@@ -47,6 +47,10 @@ TEXT_FORMS = [
     *("concat({}, 'x') = 'ax'", "if({0} is null, 'a', {0}) = 'a'", "{} collate utf8mb4_bin = 'a'", "crc32({}) % 2 = 0"),
 ]
 TIME_FORMS = ["year({}) > 2000", "date({}) = '2020-02-29'", "dayofweek({}) in (1, 7)", "datediff({}, '2020-01-01') > 0"]
+JSON_FORMS = [
+    *("{} -> '$.id' > 0", "{} ->> '$.k[0]' = 'abc'", "{} -> '$.k[1].d' < 0.5", "{} -> '$.n' is null", "{} <> 'x'"),
+    *("{} -> '$[1]' in (1, 'a')", "{} ->> '$' like '%a%'", 'length({} ->> \'$."d\\\\"q"\') > 1', "{} -> '$.a' = true"),
+]
 FORMED = 0.4
 """Share of tests that are of a function."""
 RULES = ("insert", "update_new", "update_old", "delete")
@@ -74,6 +78,8 @@ def one_test(rng: random.Random, table: TableVersion) -> str:
         return rng.choice(
             [f"{name} {rng.choice(COMPARE)} {rng.choice(TIMES)}", f"{name} between '2000-01-01' and '2030-01-01'"]
         )
+    if spec.tp is MysqlType.JSON and rng.random() < FORMED * 2:
+        return rng.choice(JSON_FORMS).format(name)
     return f"{name} is {rng.choice(['', 'not '])}null"
 
 

@@ -2,6 +2,12 @@
 
 from typing import Any, Final
 
+DOCUMENT: Final = (
+    '{"a": 1, "b": "x\\"é", "c": [1, {"d": 2.5}, [true, null]], "e f": {}, '
+    '"n": null, "t": true, "big": 18446744073709551615}'
+)
+"""A JSON document as TiDB prints it."""
+_JSON: Final = {"j": DOCUMENT}
 CASES: Final[list[tuple[str, dict[str, Any], int | None]]] = [
     ("a / b is null", {"a": 1, "b": 0}, 1),
     ("a / b = 2.5", {"a": 5, "b": 2}, 1),
@@ -114,6 +120,19 @@ CASES: Final[list[tuple[str, dict[str, Any], int | None]]] = [
     ("dayofweek(day) is null", {"day": "0000-00-00"}, 1),
     ("datediff(t, '2024-01-01') = 59 and date(t) = '2024-02-29'", {"t": "2024-02-29 10:20:30.500"}, 1),
     ("strcmp(s, 'b') = -1 and isnull(a)", {"s": b"a"}, 1),
+    ("json_extract(j, '$.a') = 1 and json_extract(j, '$.c[1].d') > 2 and json_extract(j, '$.c[1].d') = 2.5", _JSON, 1),
+    ("json_unquote(json_extract(j, '$.b')) = 'x\"é' and json_unquote(json_extract(j, '$.a')) = '1'", _JSON, 1),
+    ("json_extract(j, '$.nope') is null and json_extract(j, '$.c[7]') is null", _JSON, 1),
+    ("json_extract(j, '$.a.b') is null and json_extract(j, '$.c.d') is null", _JSON, 1),
+    ("json_extract(j, '$.n') is not null and json_unquote(json_extract(j, '$.n')) = 'null'", _JSON, 1),
+    ("json_unquote(json_extract(j, '$.c[2]')) = '[true, null]'", _JSON, 1),
+    ("json_extract(j, '$.\"e f\"') is not null and json_unquote(json_extract(j, '$.a[0]')) = '1'", _JSON, 1),
+    (
+        "json_unquote(json_extract(j, '$.c[2][0]')) = 'true' and length(json_unquote(json_extract(j, '$.b'))) = 4",
+        _JSON,
+        1,
+    ),
+    ("json_extract(j, '$.a') is null", {}, 1),
 ]
 """Condition, values by column, and its truth."""
 OF_TIDB: Final[list[tuple[str, dict[str, Any], int | None]]] = [
@@ -122,6 +141,15 @@ OF_TIDB: Final[list[tuple[str, dict[str, Any], int | None]]] = [
     ("d / 3 = 0.033333333", {"d": "0.10"}, 1),
     ("a / d = 0.666666666", {"a": 1, "d": "1.50"}, 1),
     ("t.a = 1 and T.`b` = 2", {"a": 1, "b": 2}, 1),
+    ("j -> '$.a' = 1 and j ->> '$.b' = 'x\"é' and t.j->'$.c[0]' between 1 and 1.5", _JSON, 1),
+    ("j -> '$.a' = '1' or j -> '$.a' <=> '1' or j -> '$.t' = 1 or j -> '$.t' = '1'", _JSON, 0),
+    ("j -> '$.t' = true and j -> '$.t' > false", _JSON, 1),
+    ("j -> '$.b' in ('y', 'x\"é') and j -> '$.b' > 999 and j -> '$.b' < 'y'", _JSON, 1),
+    ("j -> '$.n' < -1 and j -> '$.c' > 'z' and j -> '$.e' is null and j -> '$.t' > 'z'", _JSON, 1),
+    ("j -> '$.big' = 18446744073709551615 and j -> '$.big' > 9223372036854775807", _JSON, 1),
+    ("j -> '$.a' = 1.000000001 and j -> '$.c[1].d' <> 2.500000001", _JSON, 1),
+    ("j -> '$.c[1].d' = d and j -> '$.nope' = 1", _JSON | {"d": "2.50"}, None),
+    ("j = 'x' and j -> '$' = 'x' and j -> '$[0]' = 'x'", {"j": '"x"'}, 1),
     ("regexp_like(s, '[0-9]+')", {"s": b"x7"}, 1),
 ]
 """TiDB divides exact numbers to whole words of nine places (pingcap/tidb ``types.DecimalDiv``), MariaDB rounds to four

@@ -26,6 +26,8 @@ FUNCTIONS: Final[dict[str, tuple[int, int]]] = {
     "IFNULL": (2, 2),
     "INSTR": (2, 2),
     "ISNULL": (1, 1),
+    "JSON_EXTRACT": (2, 2),
+    "JSON_UNQUOTE": (1, 1),
     "LAST_DAY": (1, 1),
     "LEAST": (2, 99),
     "LEFT": (2, 2),

@@ -6,7 +6,7 @@ from decimal import Decimal
 
 @dataclass(frozen=True, slots=True)
 class Literal:
-    """A value. str: a text; Decimal: a number with a point; float: one with an exponent; bool does not occur."""
+    """A value. str: a text; Decimal: a number with a point; float: one with an exponent; bool: TRUE or FALSE."""
 
     at: int
     value: int | Decimal | float | str | None
@@ -153,3 +153,10 @@ class Collate:
 _Value = Literal | TimeLiteral | Bits | ColumnName
 _Condition = Unary | Binary | OneOf | Like | Is | Regexp
 Node = _Value | _Condition | Call | DateAdd | Case | Cast | Collate
+
+
+def minus(at: int, node: Node) -> Node:
+    """Return what ``-`` stands before; a number takes the sign itself."""
+    if isinstance(node, Literal) and isinstance(node.value, int | Decimal | float):
+        return Literal(at, -node.value)
+    return Unary(at, "-", node)

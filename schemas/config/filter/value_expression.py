@@ -17,7 +17,8 @@
     product  = xor_bits { ("*" | "/" | "DIV" | "%" | "MOD") xor_bits }
     xor_bits = sign { "^" sign }
     sign     = ("-" | "+" | "!" | "~" | "BINARY") sign | simple { "COLLATE" name }
-    simple   = "(" or ")" | literal | [table "."] column | function "(" [or {"," or}] ")" | case | cast | dateadd
+    simple   = "(" or ")" | literal | part | function "(" [or {"," or}] ")" | case | cast | dateadd
+    part     = [table "."] column [ ("->" | "->>") string ]
     case     = "CASE" [or] {"WHEN" or "THEN" or} ["ELSE" or] "END"
     cast     = "CAST" "(" or "AS" type ")" | "CONVERT" "(" or "," type ")"
     type     = "SIGNED" | "UNSIGNED" | "CHAR" ["(" n ")"] | "BINARY" | "DECIMAL" ["(" n ["," n] ")"] | "DOUBLE" | "DATE"
@@ -26,12 +27,11 @@
     literal  = number | string | bits | "NULL" | "TRUE" | "FALSE" | ("DATE" | "TIMESTAMP") string
 
 TiCDC reads all of TiDB's SQL here. What is left out is refused by its name and position: other functions, what asks the
-clock or the session, subqueries, variables, JSON's arrows. Source of the grammar: MySQL's manual on expressions and
+clock or the session, subqueries, variables. Source of the grammar: MySQL's manual on expressions and
 operator precedence, in the default sql_mode.
 """
 
 from collections.abc import Callable
-from decimal import Decimal
 from typing import Final
 
 from schemas.config.filter.expression_casts import cast_to
@@ -53,6 +53,7 @@ from schemas.config.filter.expression_nodes import (
     Regexp,
     TimeLiteral,
     Unary,
+    minus,
 )
 from schemas.config.filter.expression_tokens import ExpressionTextError, ExpressionToken, expression_tokens, number_of
 
@@ -185,7 +186,7 @@ class _ExpressionParser:
         token = self._peek()
         match token.word:
             case "-":
-                return self._deeper(lambda at: _minus(at, self._sign()))
+                return self._deeper(lambda at: minus(at, self._sign()))
             case "+":
                 return self._deeper(lambda at: self._sign())
             case "!":
@@ -311,7 +312,7 @@ class _ExpressionParser:
             case "name":
                 return self._column(token)
             case "word" if token.word in {"NULL", "TRUE", "FALSE"}:
-                return Literal(at, {"NULL": None, "TRUE": 1, "FALSE": 0}[token.word])
+                return Literal(at, {"NULL": None, "TRUE": True, "FALSE": False}[token.word])
             case "word" if token.word in {"DATE", "TIMESTAMP"} and self._peek().kind == "string":
                 return TimeLiteral(at, self._take().text)
             case "word" if token.word in {"INTERVAL", "EXISTS", "MATCH", "SELECT"}:
@@ -322,6 +323,17 @@ class _ExpressionParser:
                 raise self._unexpected(token)
 
     def _column(self, token: ExpressionToken) -> Node:
+        column, arrow = self._column_name(token), self._peek()
+        if arrow.word not in {"->", "->>"}:
+            return column
+        self._take()
+        path = self._take()
+        if path.kind != "string":
+            raise self._unexpected(path)
+        part = Call(arrow.at, "JSON_EXTRACT", (column, Literal(path.at, path.text)))
+        return part if arrow.word == "->" else Call(arrow.at, "JSON_UNQUOTE", (part,))
+
+    def _column_name(self, token: ExpressionToken) -> Node:
         if not self._accept("."):
             return ColumnName(token.at, token.text)
         name = self._take()
@@ -385,9 +397,3 @@ class _ExpressionParser:
 
 def _negated(negated: bool, node: Node) -> Node:
     return Unary(node.at, "NOT", node) if negated else node
-
-
-def _minus(at: int, node: Node) -> Node:
-    if isinstance(node, Literal) and isinstance(node.value, int | Decimal | float):
-        return Literal(at, -node.value)
-    return Unary(at, "-", node)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from sorters.core.filter.arithmetic import arithmetic
 from sorters.core.filter.control_functions import extreme, if_else, ifnull, isnull, nullif
+from sorters.core.filter.json_values import extracted, unquoted
 from sorters.core.filter.number_functions import OF_ONE_NUMBER, of_one_number, rounded
 from sorters.core.filter.parts import Bound
 from sorters.core.filter.text_functions import (
@@ -50,6 +51,10 @@ def called(at: int, name: str, arguments: Sequence[Bound]) -> Bound:
             return datediff(at, first, second)
         case "DATE_FORMAT", [time, form]:
             return date_format(at, time, form)
+        case "JSON_EXTRACT", [document, path]:
+            return extracted(at, document, path)
+        case "JSON_UNQUOTE", [value]:
+            return unquoted(at, value)
     return _of_texts(at, name, arguments)
 
 

@@ -10,6 +10,7 @@ from decimal import Decimal
 
 from schemas.config.filter.re2 import Expression, byte_literal
 from sorters.core.filter.general_ci import weights
+from sorters.core.filter.json_values import json_test
 from sorters.core.filter.parts import (
     LITERAL_COLLATION,
     NUMBERS,
@@ -36,13 +37,17 @@ _FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "=", "<>": "<>"}
 
 def comparison(at: int, operator: str, left: Bound, right: Bound) -> Bound:
     left, right = _beside(left, right), _beside(right, left)
-    form = _comparable(at, operator, left, right)
+    if ValueKind.JSON in {left.kind, right.kind} and not {ValueKind.OTHER, ValueKind.NULL} & {left.kind, right.kind}:
+        holds = json_test(operator, left, right)
+    else:
+        form = _comparable(at, operator, left, right)
+        holds = lambda first, second: _holds(operator, *form(first, second))  # noqa: E731
 
     def of(row: Row) -> Operand:
         first, second = left.of(row), right.of(row)
         if first is None or second is None:
             return flag(first is second) if operator == "<=>" else None
-        return flag(_holds(operator, *form(first, second)))
+        return flag(holds(first, second))
 
     made = truth(at, of, left, right)
     for first, second, name in ((left, right, operator), (right, left, _FLIPPED.get(operator, ""))):
@@ -181,6 +186,9 @@ def bare_text(operand: Bound) -> str:
 
 
 def one_of(at: int, operand: Bound, items: list[Bound]) -> Bound:
+    odd = next((item for item in items if item.kind is ValueKind.JSON is not operand.kind), None)
+    if odd is not None:  # TiDB looks at it as a value of the operand's type
+        raise MisfitError(f"IN of {operand.kind.value} takes no JSON", odd.at)
     equal = [comparison(at, "=", operand, item) for item in items]
 
     def of(row: Row) -> Operand:

@@ -42,6 +42,7 @@ class ValueKind(Enum):
     REAL = "a floating-point number"
     TEXT = "a text"
     TIME = "a time"
+    JSON = "JSON"
     NULL = "NULL"
     OTHER = "of a type that conditions cannot compare"
 
@@ -113,6 +114,8 @@ def column_part(at: int, spec: ColumnVersion, zone: tzinfo = UTC) -> Bound:
         return made(ValueKind.TIME, lambda v: _moved(str(v), zone))
     if tp in DATETIME_TYPES:
         return made(ValueKind.TIME, lambda v: time_text(str(v)))
+    if tp is MysqlType.JSON:
+        return made(ValueKind.JSON, lambda v: v)  # type: ignore[arg-type,return-value]
     return made(ValueKind.OTHER, lambda v: b"")
 
 

@@ -30,6 +30,7 @@ def connection(mariadb: LocalMariaDb) -> Iterator[Any]:
     connection = mariadb.connect()
     with connection.cursor() as cursor:
         cursor.execute("SET SESSION sql_mode = 'ALLOW_INVALID_DATES', collation_connection = 'utf8mb4_bin'")
+        cursor.execute("SET SESSION time_zone = '+00:00'")
         cursor.execute("CREATE DATABASE conditions")
         columns = ", ".join(f"`{name}` {type_}" for name, type_ in _COLUMNS.items())
         cursor.execute(f"CREATE TABLE conditions.t ({columns})")

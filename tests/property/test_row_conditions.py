@@ -47,6 +47,7 @@ TEXT_FORMS = [
     *("concat({}, 'x') = 'ax'", "if({0} is null, 'a', {0}) = 'a'", "{} collate utf8mb4_bin = 'a'", "crc32({}) % 2 = 0"),
 ]
 TIME_FORMS = ["year({}) > 2000", "date({}) = '2020-02-29'", "dayofweek({}) in (1, 7)", "datediff({}, '2020-01-01') > 0"]
+TIME_FORMS += ["unix_timestamp({}) > 1577836800", "unix_timestamp({}) % 2 = 1"]
 JSON_FORMS = [
     *("{} -> '$.id' > 0", "{} ->> '$.k[0]' = 'abc'", "{} -> '$.k[1].d' < 0.5", "{} -> '$.n' is null", "{} <> 'x'"),
     *("{} -> '$[1]' in (1, 'a')", "{} ->> '$' like '%a%'", 'length({} ->> \'$."d\\\\"q"\') > 1', "{} -> '$.a' = true"),

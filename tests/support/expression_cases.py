@@ -7,6 +7,7 @@ DOCUMENT: Final = (
     '"n": null, "t": true, "big": 18446744073709551615}'
 )
 """A JSON document as TiDB prints it."""
+_TIMES: Final = {"t": "2024-02-29 10:20:30.500", "day": "2024-02-29"}
 _JSON: Final = {"j": DOCUMENT}
 CASES: Final[list[tuple[str, dict[str, Any], int | None]]] = [
     ("a / b is null", {"a": 1, "b": 0}, 1),
@@ -119,6 +120,13 @@ CASES: Final[list[tuple[str, dict[str, Any], int | None]]] = [
     ("weekday(day) = 3 and dayofyear(day) = 60", {"day": "2024-02-29"}, 1),
     ("dayofweek(day) is null", {"day": "0000-00-00"}, 1),
     ("datediff(t, '2024-01-01') = 59 and date(t) = '2024-02-29'", {"t": "2024-02-29 10:20:30.500"}, 1),
+    ("unix_timestamp(t) = 1709202030.5 and unix_timestamp(day) = 1709164800", _TIMES, 1),
+    (
+        "unix_timestamp('2024-02-29 00:00:00.25') = 1709164800.25 and unix_timestamp('2024-02-29') div 86400 = 19782",
+        {},
+        1,
+    ),
+    ("unix_timestamp(day) is null and unix_timestamp(null) is null", {}, 1),
     ("strcmp(s, 'b') = -1 and isnull(a)", {"s": b"a"}, 1),
     ("json_extract(j, '$.a') = 1 and json_extract(j, '$.c[1].d') > 2 and json_extract(j, '$.c[1].d') = 2.5", _JSON, 1),
     ("json_unquote(json_extract(j, '$.b')) = 'x\"é' and json_unquote(json_extract(j, '$.a')) = '1'", _JSON, 1),

@@ -125,6 +125,16 @@ def test_a_database_gets_moments_and_value_expressions_see_the_zone(count: int) 
         assert len(written("kafka://h:1/t?protocol=canal-json", zone, count, config)) == expected
 
 
+@COUNTS
+def test_unix_timestamp_of_a_moment_is_the_same_in_each_zone(count: int) -> None:
+    rule = {"matcher": ["*.*"], "ignore-insert-value-expr": "unix_timestamp(t) = 1719777600"}
+    config = {"filter": {"event-filters": [rule]}}
+    for uri in ("mysql://root@h/", "kafka://h:1/t?protocol=canal-json"):
+        assert written(uri, SHANGHAI, count, config) == written(uri, "UTC", count, config) == []
+    local = rule | {"ignore-insert-value-expr": "unix_timestamp('2024-07-01 04:00:00') = 1719777600"}
+    assert written("mysql://root@h/", SHANGHAI, count, {"filter": {"event-filters": [local]}}) == []
+
+
 @pytest.mark.parametrize(
     ("parameter", "zone", "session"),
     [

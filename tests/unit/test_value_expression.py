@@ -17,6 +17,7 @@ from schemas.config.filter.value_expression import parse_expression
 from schemas.config.parse.origin import ExpressionParseError
 from schemas.ids import TableId, Ts
 from schemas.tidb.table import TableVersion, table_version
+from schemas.tidb.time_zone import load_zone
 from sorters.core.feed.feed import compile_feed
 from sorters.core.feed.route_check import check_routes
 from sorters.core.filter.expression import bind
@@ -138,12 +139,40 @@ def test_bind_functions_casts_and_operators_are_as_in_tidb(
 
 
 @pytest.mark.parametrize(
+    ("zone", "time", "seconds"),
+    [
+        ("UTC", "2024-02-29 10:20:30.500", "1709202030.5"),
+        ("Asia/Shanghai", "2024-02-29 10:20:30.500", "1709173230.5"),
+        ("Europe/Berlin", "2024-03-31 01:59:59.999", "1711846799.999"),
+        # the clock jumps from 2 to 3: each time between is that moment
+        ("Europe/Berlin", "2024-03-31 02:00:00.000", "1711846800"),
+        ("Europe/Berlin", "2024-03-31 02:59:59.900", "1711846800"),
+        ("America/New_York", "2024-03-10 02:30:00.000", "1710054000"),
+        # it comes back from 3 to 2: each time between is the first
+        ("Europe/Berlin", "2024-10-27 02:30:00.000", "1729989000"),
+        ("Europe/Berlin", "2024-10-27 03:00:00.000", "1729994400"),
+        ("UTC", "1970-01-01 00:00:00.999", "0"),
+        ("UTC", "1970-01-01 00:00:01.000", "1"),
+        ("UTC", "3001-01-18 23:59:59.999", "32536771199.999"),
+        ("UTC", "3001-01-19 00:00:00.000", "0"),
+        ("UTC", "2024-02-00 00:00:00.000", "0"),
+    ],
+)
+def test_bind_unix_timestamp_reads_times_in_the_zone_of_the_session(zone: str, time: str, seconds: str) -> None:
+    row: list[Any] = [None] * len(COLUMNS)
+    row[OFFSET["t"]] = time
+    node = parse_expression(f"unix_timestamp(t) = {seconds}")
+    assert bind(node, TABLE, session_zone=load_zone(zone)).of(row) == 1
+
+
+@pytest.mark.parametrize(
     ("expression", "said"),
     [
         ("a >= 32 and and a < 48", "unexpected `and` at character 13"),
         ("a =", "the expression ends too early at character 4"),
         ("error(a) > 20", "function ERROR is not supported at character 1"),
         ("a > now()", "function NOW is not supported: a repeated row would see another value at character 5"),
+        ("unix_timestamp() > 1", "function UNIX_TIMESTAMP takes another number of arguments than 0 at character 1"),
         ("left(s) = 'x'", "function LEFT takes another number of arguments than 1 at character 1"),
         ("d.t.a = 1", "write column names without their schema, `d.` at character 1"),
         ("cast(a as json) = 1", "CAST as json is not supported so at character 11"),
@@ -180,6 +209,8 @@ def test_parse_expression_what_is_left_out_is_refused_by_name_and_place(expressi
         ("other_ci = 'x'", "column `other_ci` has collation utf8mb4_unicode_ci"),
         ("instr(ci, 'x') = 1", "INSTR of a text under collation utf8mb4_general_ci is not supported"),
         ("date_add(t, interval '1' day) = t", "INTERVAL takes an integer, and text '1' is a text at character 22"),
+        ("unix_timestamp(a) = 1", "UNIX_TIMESTAMP takes a time, and column `a` is an integer at character 16"),
+        ("unix_timestamp(date(t)) = 1", "UNIX_TIMESTAMP takes a column or a time that is written down at character 16"),
         ("a + interval 1 day = t", "DATE_ADD takes a time, and column `a` is an integer at character 1"),
         ("date_format(t, s) = '1'", "DATE_FORMAT takes a format that is written down at character 16"),
         ("date_format(t, '%u') = '1'", "%u of DATE_FORMAT is not supported at character 16"),

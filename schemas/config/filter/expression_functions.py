@@ -57,6 +57,7 @@ FUNCTIONS: Final[dict[str, tuple[int, int]]] = {
     "TO_DAYS": (1, 1),
     "TRIM": (1, 1),
     "TRUNCATE": (2, 2),
+    "UNIX_TIMESTAMP": (1, 1),
     "UPPER": (1, 1),
     "WEEKDAY": (1, 1),
     "YEAR": (1, 1),
@@ -80,7 +81,7 @@ SYNONYMS: Final = {
 NEVER: Final = frozenset(
     {
         *("NOW", "CURRENT_TIMESTAMP", "LOCALTIME", "LOCALTIMESTAMP", "SYSDATE", "CURDATE", "CURRENT_DATE", "CURTIME"),
-        *("CURRENT_TIME", "UTC_DATE", "UTC_TIME", "UTC_TIMESTAMP", "UNIX_TIMESTAMP", "RAND", "UUID", "UUID_SHORT"),
+        *("CURRENT_TIME", "UTC_DATE", "UTC_TIME", "UTC_TIMESTAMP", "RAND", "UUID", "UUID_SHORT"),
         *("SLEEP", "CONNECTION_ID", "USER", "CURRENT_USER", "DATABASE", "VERSION", "FOUND_ROWS", "LAST_INSERT_ID"),
     }
 )

@@ -197,6 +197,7 @@ def compile_feed(
             config.origin,
             case_sensitive=config.case_sensitive,
             zone=zone if is_sql else UTC,
+            session_zone=zone,
         ),
         encoder=encoder,
         default_topic=config.default_topic,

@@ -49,10 +49,13 @@ class EventFilter:
         *,
         case_sensitive: bool = False,
         zone: tzinfo = UTC,
+        session_zone: tzinfo = UTC,
     ) -> None:
-        """``zone``: the one that TIMESTAMPs, which are mounted in UTC, are moved into for value expressions."""
+        """``zone``: the one that TIMESTAMPs, which are mounted in UTC, are moved into for value expressions.
+        ``session_zone``: the changefeed's own, in which they read times that have none.
+        """
         self._filters = tuple(_compile(rule, case_sensitive) for rule in rules)
-        self._conditions = RowConditions(rules, origin or Origin(), zone=zone)
+        self._conditions = RowConditions(rules, origin or Origin(), zone=zone, session_zone=session_zone)
 
     @property
     def any_conditions(self) -> bool:

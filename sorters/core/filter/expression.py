@@ -55,17 +55,19 @@ from sorters.core.filter.parts import (
 )
 from sorters.core.filter.text_functions import regexp
 from sorters.core.filter.time_functions import date_add
+from sorters.core.filter.unix_time import unix_timestamp
 
 
-def bind(node: Node, table: TableVersion, zone: tzinfo = UTC) -> Bound:
+def bind(node: Node, table: TableVersion, zone: tzinfo = UTC, session_zone: tzinfo = UTC) -> Bound:
     """Settle a condition for a table version; the result is a truth, and true means: ignore the row.
 
     ``zone``: the one that TIMESTAMPs are moved into from the UTC that they come in; UTC: they come in theirs.
+    ``session_zone``: the one in which UNIX_TIMESTAMP reads times.
 
     Raises:
         MisfitError: a column is not there, or TiDB would convert what we do not.
     """
-    bound = _Binder(table, zone).bind(node)
+    bound = _Binder(table, zone, session_zone).bind(node)
     if bound.is_truth or bound.kind is ValueKind.NULL:
         return replace(bound, kind=ValueKind.INT, is_truth=True)
     if bound.kind is not ValueKind.INT:
@@ -75,8 +77,8 @@ def bind(node: Node, table: TableVersion, zone: tzinfo = UTC) -> Bound:
 
 
 class _Binder:
-    def __init__(self, table: TableVersion, zone: tzinfo) -> None:
-        self._zone, self._table = zone, table
+    def __init__(self, table: TableVersion, zone: tzinfo, session_zone: tzinfo) -> None:
+        self._zone, self._session_zone, self._table = zone, session_zone, table
         self._columns = {column.name.lower(): column for column in table.all_columns if not column.hidden}
 
     def bind(self, node: Node) -> Bound:
@@ -122,6 +124,8 @@ class _Binder:
         match node:
             case Regexp(at, operand, pattern):
                 return regexp(at, self.bind(operand), self.bind(pattern))
+            case Call(at, "UNIX_TIMESTAMP", (operand,)):
+                return unix_timestamp(at, self.bind(operand), self._session_zone)
             case Call(at, name, arguments):
                 return called(at, name, [self.bind(argument) for argument in arguments])
             case DateAdd(at, operand, count, unit, is_back):

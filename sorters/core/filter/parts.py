@@ -111,9 +111,9 @@ def column_part(at: int, spec: ColumnVersion, zone: tzinfo = UTC) -> Bound:
         names = {number: elem.encode("utf-8", "surrogateescape") for number, elem in enumerate(spec.elems, 1)}
         return made(ValueKind.TEXT, lambda v: names.get(v, b""), collation=spec.collation)  # type: ignore[arg-type]
     if tp is MysqlType.TIMESTAMP and zone is not UTC:
-        return made(ValueKind.TIME, lambda v: _moved(str(v), zone))
+        return made(ValueKind.TIME, lambda v: _moved(str(v), zone), scale=max(spec.decimal, 0))
     if tp in DATETIME_TYPES:
-        return made(ValueKind.TIME, lambda v: time_text(str(v)))
+        return made(ValueKind.TIME, lambda v: time_text(str(v)), scale=max(spec.decimal, 0))
     if tp is MysqlType.JSON:
         return made(ValueKind.JSON, lambda v: v)  # type: ignore[arg-type,return-value]
     return made(ValueKind.OTHER, lambda v: b"")

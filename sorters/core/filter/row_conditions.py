@@ -86,9 +86,11 @@ class TableConditions:
 class RowConditions:
     """The value expressions of one changefeed. Immutable; pickles."""
 
-    def __init__(self, rules: Sequence[EventFilterRule], origin: Origin, *, zone: tzinfo = UTC) -> None:
-        """``zone``: see :class:`~sorters.core.filter.event_filter.EventFilter`."""
-        self._origin, self._zone = origin, zone
+    def __init__(
+        self, rules: Sequence[EventFilterRule], origin: Origin, *, zone: tzinfo = UTC, session_zone: tzinfo = UTC
+    ) -> None:
+        """``zone``, ``session_zone``: see :class:`~sorters.core.filter.event_filter.EventFilter`."""
+        self._origin, self._zones = origin, (zone, session_zone)
         self._conditions = tuple(
             _Condition(
                 matcher=TableFilter(rule.matcher, case_sensitive=True),
@@ -123,7 +125,7 @@ class RowConditions:
 
     def _bind(self, condition: _Condition, table: TableVersion) -> Bound:
         try:
-            return bind(condition.node, table, self._zone)
+            return bind(condition.node, table, *self._zones)
         except MisfitError as misfit:
             kind = ExpressionColumnNotFoundError if misfit.column else ExpressionMisfitError
             where = self._origin.where(condition.path)

@@ -42,6 +42,7 @@ class FeedFilter:
                 config.origin,
                 case_sensitive=config.case_sensitive,
                 zone=zone,
+                session_zone=zone,
             ),
             update_columns=UpdateColumns(config),
             force_replicate=config.force_replicate,

@@ -221,6 +221,7 @@ def test_parse_expression_what_is_left_out_is_refused_by_name_and_place(expressi
         ("j = j", "two JSON values do not compare here at character 5"),
         ("j -> '$.a' = t", "column `t` is a time: it compares with no JSON at character 14"),
         ("j -> '$.a' = 0x01", "literal x'01' is an integer: it compares with no JSON"),
+        ("j -> '$.a' = 0x616161616161616161", "literal x'616161616161616161' is a text: it compares with no JSON"),
         ("j -> '$.a' = raw", "column `raw` is a text: it compares with no JSON"),
         ("j -> '$.a[*]' = 1", "path `$.a[*]` is not supported; supported are `$`"),
         ("j -> 'a' = 1", "path `a` is not supported"),

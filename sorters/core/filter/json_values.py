@@ -98,7 +98,7 @@ def _scalar_of(operand: Bound, other: Bound) -> Callable[[Operand], _Scalar]:
         return lambda value: _scalar(str(value))
     if operand.kind in NUMBERS and not operand.is_bits:
         return lambda value: _number(value, is_truth=operand.is_truth)
-    if operand.kind is ValueKind.TEXT and operand.collation.partition("_")[0] in _UTF8 and not operand.raw:
+    if operand.kind is ValueKind.TEXT and operand.collation.partition("_")[0] in _UTF8 and operand.raw is None:
         return lambda value: (_STRING, value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else "")
     raise MisfitError(f"{operand.what or 'an operand'} is {operand.kind.value}: it compares with no JSON", operand.at)
 

@@ -159,7 +159,7 @@ def bits_part(node: Bits) -> Bound:
     what = f"literal x'{node.data.hex()}'"
     data = node.data.lstrip(b"\0")
     if len(data) > 8:
-        return constant(node.at, ValueKind.TEXT, node.data, what=what)
+        return constant(node.at, ValueKind.TEXT, node.data, raw=node.data, what=what)
     value = int.from_bytes(data, "big")
     return constant(node.at, ValueKind.INT, value, unsigned=True, is_bits=True, raw=node.data, what=what)
 

@@ -155,14 +155,14 @@ def _part(text: str, legs: Sequence[str | int]) -> str | None:
     for leg in legs:
         kind = text[start]
         if isinstance(leg, int) and kind != "[":
-            found = start if leg == 0 else None  # what is no array is its own first element
+            entry = start if leg == 0 else None  # what is no array is its own first element
         elif isinstance(leg, str) and kind != "{":
-            found = None
+            entry = None
         else:
-            found = _entry(text, start + 1, leg)
-        if found is None:
+            entry = _entry(text, start + 1, leg)
+        if entry is None:
             return None
-        start = found
+        start = entry
     return text[start : _READ.raw_decode(text, start)[1]]
 
 

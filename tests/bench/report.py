@@ -69,7 +69,8 @@ def _section(bench: str, figures: Sequence[dict[str, Any]]) -> str:
     if not figures:
         return "\n".join([*lines, "Has not run.", ""])
     if run := read_run(bench):
-        lines += ["Measured {date} at {commit} in {took_s} s, load before {load_before}.".format(**run), ""]
+        took = f" in {run['took_s']} s" if "took_s" in run else ""
+        lines += [f"Measured {run['date']} at {run['commit']}{took}, load before {run['load_before']}.", ""]
     for name in dict.fromkeys(figure["bench"] for figure in figures):
         mine = [
             {key: value for key, value in figure.items() if key != "bench"}

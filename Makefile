@@ -69,20 +69,20 @@ nightly: setup  ## what takes too long for `make test`: SCHEDULES=10000 of each 
 	  tests/simulation/test_feed_law.py tests/simulation/test_scheduling_law.py tests/simulation/test_cluster_law.py \
 	  tests/simulation/test_processor_law.py tests/simulation/test_service_law.py tests/simulation/test_frontier_law.py \
 	  tests/simulation/test_image_law.py tests/simulation/test_prologue_law.py
-	NIGHTLY_EXAMPLES=1 $(BIN)/pytest -q -n 2 --timeout 7200 tests/property/test_columnar_twins.py tests/property/test_other_readers.py
+	NIGHTLY_EXAMPLES=1 $(BIN)/pytest -q -n 2 --timeout 7200 tests/property/rows/test_columnar_twins.py tests/property/rows/test_other_readers.py
 	NIGHTLY_DATABASE=1 NIGHTLY_RUN=1 $(BIN)/pytest -q $(UNRAISABLE) tests/e2e/test_database.py tests/e2e/test_run_command.py
-	NIGHTLY_ISOLATION=1 $(BIN)/pytest -q $(UNRAISABLE) --timeout 1200 tests/integration/test_sorter_isolation.py
-	NIGHTLY_CONSOLE=1 $(BIN)/pytest -q $(UNRAISABLE) --timeout 1200 tests/integration/test_console.py tests/integration/test_console_verbs.py
+	NIGHTLY_ISOLATION=1 $(BIN)/pytest -q $(UNRAISABLE) --timeout 1200 tests/integration/sorters/test_sorter_isolation.py
+	NIGHTLY_CONSOLE=1 $(BIN)/pytest -q $(UNRAISABLE) --timeout 1200 tests/integration/api/test_console.py tests/integration/api/test_console_verbs.py
 	NIGHTLY_CLUSTER=1 NIGHTLY_UPGRADE=1 $(BIN)/pytest -q $(UNRAISABLE) --timeout 1800 \
-	  tests/integration/test_service_executors.py tests/integration/test_spark_attempts.py tests/integration/test_spark_daemon.py \
-	  tests/integration/test_late_sorter.py tests/e2e/test_rolling_upgrade.py
+	  tests/integration/spark/test_service_executors.py tests/integration/spark/test_spark_attempts.py tests/integration/spark/test_spark_daemon.py \
+	  tests/integration/sorters/test_late_sorter.py tests/e2e/test_rolling_upgrade.py
 	NIGHTLY_SOURCE=1 $(BIN)/pytest -q $(UNRAISABLE) --timeout 1800 \
-	  tests/integration/test_spark_source.py tests/e2e/test_locked_down_sinks.py
+	  tests/integration/spark/test_spark_source.py tests/e2e/test_locked_down_sinks.py
 	NIGHTLY_IMAGES=1 $(BIN)/pytest -q $(UNRAISABLE) --timeout 1800 tests/e2e/test_table_image.py tests/e2e/test_prologue.py
 	NIGHTLY_STATES=1 $(BIN)/pytest -q $(UNRAISABLE) --timeout 5400 tests/e2e/test_image_states.py
-	NIGHTLY_LAKE=1 $(BIN)/pytest -q $(UNRAISABLE) --timeout 1800 tests/integration/test_lake_sink.py \
-	  tests/integration/test_lake_images.py tests/integration/test_lake_files.py tests/integration/test_lake_maintenance.py \
-	  tests/integration/test_lake_catalogs.py tests/integration/test_lake_recording.py tests/integration/test_lake_resync.py \
+	NIGHTLY_LAKE=1 $(BIN)/pytest -q $(UNRAISABLE) --timeout 1800 tests/integration/lake/test_lake_sink.py \
+	  tests/integration/lake/test_lake_images.py tests/integration/lake/test_lake_files.py tests/integration/lake/test_lake_maintenance.py \
+	  tests/integration/lake/test_lake_catalogs.py tests/integration/lake/test_lake_recording.py tests/integration/lake/test_lake_resync.py \
 	  tests/e2e/test_lake.py
 	TIDEBUS_SECURE=1 NIGHTLY_DATABASE=1 $(BIN)/pytest -q $(UNRAISABLE) tests/e2e/test_kill_nine.py tests/e2e/test_database.py
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.stack import fresh_name, stack
+from tests.support.processes.stack import fresh_name, stack
 
 __all__ = ["fresh_name", "stack"]
 

@@ -30,9 +30,9 @@ from edges.registry.access import RegistryAccess
 from edges.zookeeper.access import ZooKeeperAccess
 from schemas.errors import ConfigError
 from schemas.ids import UpstreamId
-from tests.support.api import Api
-from tests.support.feed_sink import wait_until
-from tests.support.memory_bus import ME, OTHER, URI, Memory
+from tests.support.control.api import Api
+from tests.support.control.memory_bus import ME, OTHER, URI, Memory
+from tests.support.upstream.feed_sink import wait_until
 
 CREATE = {"changefeed_id": "cf", "sink_uri": URI}
 JSON = {"Content-Type": "application/json"}

@@ -13,7 +13,7 @@ from consumers.client.core.partition import PartitionKey, PartitionReader, Recor
 from schemas.errors import Action
 from schemas.ids import Ts
 from schemas.sink.position import POSITION_HEADER, Position, PositionClass
-from tests.support.raw_log import create_topic
+from tests.support.rawlog.raw_log import create_topic
 
 KEY = PartitionKey("orders", 0)
 DEADLINE_S = 60.0

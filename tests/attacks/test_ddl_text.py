@@ -20,10 +20,10 @@ from sorters.core.encode.sql.rows import DdlUnsafeError, SqlRowsEncoder
 from sorters.core.sql.ddl_event import DdlEvent, ddl_events
 from sorters.core.sql.statement import check_statement, plain_statement
 from sorters.core.sql.tokens import MODE_ANSI_QUOTES, MODE_NO_BACKSLASH_ESCAPES, UnsupportedSqlError, tokenize
-from tests.support.apply import Processor, rows, run_sql
-from tests.support.ddl_jobs import job, snapshot, table_info
-from tests.support.mariadb import mariadb
-from tests.support.sink_log import SinkLog
+from tests.support.database.apply import Processor, rows, run_sql
+from tests.support.database.mariadb import mariadb
+from tests.support.recorded.ddl_jobs import job, snapshot, table_info
+from tests.support.topics.sink_log import SinkLog
 
 __all__ = ["mariadb"]
 

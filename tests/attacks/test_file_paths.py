@@ -18,7 +18,7 @@ from schemas.sink.file_names import is_schema_file_path, path_name, schema_path_
 from schemas.sink.storage_rows import FolderForm, SchemaFile, decode_schema_file, encode_schema_file
 from sorters.core.encode.storage.schema import ddl_file
 from sorters.core.sql.ddl_event import ddl_events
-from tests.support.ddl_jobs import job, snapshot, table_info
+from tests.support.recorded.ddl_jobs import job, snapshot, table_info
 
 FORM = PathForm(extension="csv")
 NOW = datetime(2024, 5, 6)  # noqa: DTZ001 # files are named by the server's local time

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from schemas.errors import BusError
 from schemas.ids import Ts
 from sorters.core.sql.ddl_event import ddl_events
-from tests.support.ddl_jobs import job, snapshot, table_info
+from tests.support.recorded.ddl_jobs import job, snapshot, table_info
 
 LEAVES = st.none() | st.booleans() | st.integers(-3, 2**70) | st.floats() | st.text(max_size=6)
 VALUES = st.recursive(LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner))

@@ -23,9 +23,9 @@ from schemas.proto import cdcpb_pb2, errorpb_pb2, metapb_pb2
 from schemas.rawlog.region_batch import decode_region_batch
 from schemas.rawlog.row_parts import PartJoiner
 from schemas.tidb.keys import row_key
-from tests.support.hostile import bent
-from tests.support.memory_spill import MemorySpill
-from tests.support.scripted_stores import (
+from tests.support.rawlog.memory_spill import MemorySpill
+from tests.support.sources.hostile import bent
+from tests.support.upstream.scripted_stores import (
     SPAN,
     START_TS,
     TABLE,

@@ -54,8 +54,8 @@ from sorters.core.cut.beginning import BegunEpoch, decode_begun, encode_begun
 from sorters.run.feed_lock import HOLDER_CHARS_MAX, FeedLock
 from sorters.run.status import StatusBoard
 from sorters.spark.query_folder import Folder, epoch_offsets
-from tests.support.hostile import NOT_JSON, VALUES, bent, only_coded
-from tests.support.stored_zookeeper import MemorySession
+from tests.support.control.stored_zookeeper import MemorySession
+from tests.support.sources.hostile import NOT_JSON, VALUES, bent, only_coded
 
 PATHS, UPSTREAM = ZkPaths("c"), UpstreamId("u")
 GOOD = ChangefeedInfo(

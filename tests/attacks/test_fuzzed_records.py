@@ -49,7 +49,7 @@ from schemas.sink.storage_rows import (
     encode_folder,
     encode_schema_file,
 )
-from tests.support.hostile import NOT_JSON, VALUES, bent, only_coded
+from tests.support.sources.hostile import NOT_JSON, VALUES, bent, only_coded
 
 ROWS = RowChanges(
     table_id=TableId(7),

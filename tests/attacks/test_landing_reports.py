@@ -33,8 +33,8 @@ from schemas.rawlog.frontier import (
 from schemas.tidb.spans import TableSpan
 from sorters.core.cut.cut import frontier_for
 from sorters.core.cut.cut_plan import plan_cuts
-from tests.support.local_peers import LocalNet
-from tests.support.reign_cluster import FakeOwner
+from tests.support.control.local_peers import LocalNet
+from tests.support.control.reign_cluster import FakeOwner
 
 A, B = CaptureId("a"), CaptureId("b")
 SPAN = TableSpan.of_table(TableId(1))

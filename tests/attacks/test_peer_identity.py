@@ -24,7 +24,7 @@ from schemas.errors import ConfigError
 from schemas.ids import CaptureId, UpstreamId
 from schemas.proto import p2p_pb2
 from schemas.proto.p2p_pb2_grpc import CDCPeerToPeerStub
-from tests.support.feed_sink import wait_until
+from tests.support.upstream.feed_sink import wait_until
 
 OWNER, VICTIM, STRANGER = CaptureId("owner"), CaptureId("victim"), CaptureId("stranger")
 FEED = upstream_feed(UpstreamId("u"))

@@ -26,8 +26,8 @@ from schemas.rawlog.frontier import FrontierRecord, TopicIds
 from schemas.rawlog.log_state import RawLogLostError, RawLogRecreatedError, TopicState, check_raw_log
 from schemas.rawlog.topic_settings import RawTopicSettingsError, SeenTopic, check_settings, complaints
 from schemas.rawlog.topics import RawTopics
-from tests.support.feed_sink import wait_until
-from tests.support.raw_log import RawLog, create_topic
+from tests.support.rawlog.raw_log import RawLog, create_topic
+from tests.support.upstream.feed_sink import wait_until
 
 TOPICS = RawTopics(region_events="e", ddl="d", frontier="f", images="i")
 IDS = TopicIds(events="one", ddl="two")

@@ -16,7 +16,7 @@ from schemas.redaction import SHOWN_NAMES, Redaction, parse_redaction, redacted,
 from sorters.log.failures import RedactedWorkerError, WorkerError, worker_error
 from sorters.spark.python_daemon import WorkerLines
 from sorters.spark.work import TaskWork, Work
-from tests.support.repository import PACKAGES, ROOT, sources, tree_of
+from tests.support.sources.repository import PACKAGES, ROOT, sources, tree_of
 
 SECRET = "Alice-4711"
 KEY = SECRET.encode().hex()

@@ -33,8 +33,8 @@ from schemas.errors import ConfigError, CorruptDataError
 from schemas.ids import Ts, UpstreamId
 from schemas.masking import mask_uri
 from schemas.nodes.changefeed import ChangefeedInfo, ZkPaths, encode_changefeed_info
-from tests.support.lasting_session import lasting_session
-from tests.support.repository import ROOT, sources
+from tests.support.control.lasting_session import lasting_session
+from tests.support.sources.repository import ROOT, sources
 
 WORD = "pass-word-that-nobody-may-see"
 URI = f"kafka://127.0.0.1:9092/t?protocol=canal-json&sasl-mechanism=plain&sasl-user=u&sasl-password={WORD}"

@@ -7,7 +7,7 @@ from schemas.ddl.schema_store import NoSchema
 from schemas.errors import BusError
 from schemas.ids import TableId, Ts
 from sorters.core.filter.table_filter import TableFilter
-from tests.support.ddl_jobs import job, snapshot, table_info
+from tests.support.recorded.ddl_jobs import job, snapshot, table_info
 
 NEVER = [SCHEMA, "TideBus", "mysql", "INFORMATION_SCHEMA", "performance_schema", "metrics_schema", "inspection_schema"]
 NEVER += ["sys", "workload_schema", "tidb_cdc", "lightning_task_info", "DM_HEARTBEAT"]

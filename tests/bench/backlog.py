@@ -24,10 +24,10 @@ from typing import Any
 from compose.stack.local import Addresses, LocalStack
 from compose.stack.spark_files import name_spark_files
 from sorters.spark.session import create_session
-from tests.bench.bulk_rows import fill
-from tests.bench.changefeed_run import ChangefeedRun
-from tests.bench.process_meter import ProcessMeter
-from tests.support.raw_log import START_TS, RawLog, recorded
+from tests.bench.rig.bulk_rows import fill
+from tests.bench.rig.changefeed_run import ChangefeedRun
+from tests.bench.rig.process_meter import ProcessMeter
+from tests.support.rawlog.raw_log import START_TS, RawLog, recorded
 
 ROWS_DEFAULT = 3_000_000
 SHORT_ROWS = 1_000_000

@@ -32,7 +32,7 @@ from schemas.ids import CaptureId, Ts, UpstreamId
 from schemas.rawlog.region_batch import decode_region_batch
 from schemas.rawlog.topics import raw_topics
 from schemas.tidb.spans import TableSpan
-from tests.support.big_transaction import COMMIT_TS, TABLE, Transaction, serve
+from tests.support.upstream.big_transaction import COMMIT_TS, TABLE, Transaction, serve
 
 DEADLINE_S = 1_800.0
 

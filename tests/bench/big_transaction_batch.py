@@ -25,10 +25,10 @@ from compose.stack.spark_files import name_spark_files
 from schemas.ids import compose_ts, physical_ms
 from schemas.sink.position import POSITION_HEADER, PositionClass, decode_position
 from sorters.spark.session import create_session
-from tests.bench.bulk_rows import fill
-from tests.bench.changefeed_run import SINK_PARTITIONS, ChangefeedRun
-from tests.bench.process_meter import ProcessMeter
-from tests.support.raw_log import START_TS, RawLog, recorded
+from tests.bench.rig.bulk_rows import fill
+from tests.bench.rig.changefeed_run import SINK_PARTITIONS, ChangefeedRun
+from tests.bench.rig.process_meter import ProcessMeter
+from tests.support.rawlog.raw_log import START_TS, RawLog, recorded
 
 ROWS_DEFAULT = 2_000_000
 RAW_PARTITIONS = 8

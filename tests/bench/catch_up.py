@@ -20,8 +20,8 @@ from compose.local.bus import LocalBus
 from compose.stack.children import Child
 from edges.zookeeper.session import Session
 from schemas.nodes.sorter_service import ServicePaths, decode_entries
-from tests.bench.feeds_bus import CAPTURE, SORTERS, Arrivals, await_all, feeds_bus, say, start_sorters
-from tests.bench.upstream import LATE_SCHEMA, Upstream, upstream
+from tests.bench.rig.feeds_bus import CAPTURE, SORTERS, Arrivals, await_all, feeds_bus, say, start_sorters
+from tests.bench.rig.upstream import LATE_SCHEMA, Upstream, upstream
 
 TABLES, MASTER = 4, "local[2]"
 BEFORE_ROWS_PER_S = 100.0

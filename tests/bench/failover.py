@@ -20,8 +20,8 @@ from compose.stack.local import Addresses
 from edges.zookeeper.session import SESSION_TIMEOUT_S
 from producers.region_server.generator import Generator, GeneratorOptions
 from schemas.ids import UpstreamId
-from tests.bench.frontier_trace import Advance, longest_pause_s, read_advances
-from tests.support.cluster import Cluster, cluster
+from tests.bench.rig.frontier_trace import Advance, longest_pause_s, read_advances
+from tests.support.processes.cluster import Cluster, cluster
 
 UPSTREAM = UpstreamId("failover")
 

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import psutil
 
-from tests.bench.feeds_bus import CAPTURE, FeedsBus, cpu_s_of, feeds_bus
-from tests.bench.upstream import upstream
+from tests.bench.rig.feeds_bus import CAPTURE, FeedsBus, cpu_s_of, feeds_bus
+from tests.bench.rig.upstream import upstream
 
 TABLES, MORE = 15, 10
 SETTLE_S = 20.0

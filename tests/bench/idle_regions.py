@@ -1,8 +1,8 @@
 """What idle regions cost: CPU and memory of a client whose regions have nothing to say but their resolved ts.
 
 ``python -m tests.bench.idle_regions`` prints one JSON line for each number of regions and tables. Stores and PD are a
-process of their own (:mod:`tests.bench.idle_store`), and so is each client: ``cpu_cores`` is the client's CPU time by
-wall time over some seconds of rounds, ``rss_mb`` its memory then, ``register_s`` the time until every region was
+process of their own (:mod:`tests.bench.rig.idle_store`), and so is each client: ``cpu_cores`` is the client's CPU time
+by wall time over some seconds of rounds, ``rss_mb`` its memory then, ``register_s`` the time until every region was
 INITIALIZED, of which ``register_cpu_s`` was the client's.
 """
 
@@ -23,8 +23,8 @@ from producers.pull.pd.region_cache import RegionCache
 from schemas.errors import BusError
 from schemas.ids import CaptureId, TableId, Ts
 from schemas.tidb.spans import TableSpan
-from tests.bench.idle_store import FIRST_TABLE
 from tests.bench.puller import NowhereProducer
+from tests.bench.rig.idle_store import FIRST_TABLE
 
 REGISTER_S_MAX = 600.0
 LAYOUTS = ((10_000, 1), (100_000, 1), (100_000, 100))
@@ -80,7 +80,7 @@ def measure(regions: int, tables: int, seconds: float) -> None:
     """Run one layout in processes of its own; its line goes to standard output."""
     shape = ["--regions", str(regions), "--tables", str(tables)]
     store = subprocess.Popen(
-        [sys.executable, "-m", "tests.bench.idle_store", *shape],
+        [sys.executable, "-m", "tests.bench.rig.idle_store", *shape],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

@@ -2,8 +2,8 @@
 
 ``python -m tests.bench.image_scan`` prints one JSON line per figure: ``to: nowhere`` takes records at once and shows
 the Python side alone, ``to: kafka`` waits for the acknowledgements of a broker that it starts, or ``--kafka``. The
-store is a process of its own that makes rows by key (:mod:`tests.bench.row_store`); ``store_cpu_s`` is its CPU time,
-which is no measure of a TiKV's. ``rows_per_cpu_s`` counts this process, gRPC's and librdkafka's threads included.
+store is a process of its own that makes rows by key (:mod:`tests.bench.rig.row_store`); ``store_cpu_s`` is its CPU
+time, which is no measure of a TiKV's. ``rows_per_cpu_s`` counts this process, gRPC's and librdkafka's threads included.
 
 Both are measured in turns, and a figure is the median of its tries: what runs first is slower by a third.
 """
@@ -38,7 +38,7 @@ from schemas.ids import CaptureId, Ts, UpstreamId
 from schemas.rawlog.images import ImageBarrier, ImageScan, ImageState, KeyRange
 from schemas.rawlog.topics import RAW_MESSAGE_BYTES_MAX, raw_topics
 from tests.bench.puller import NowhereProducer
-from tests.bench.row_store import TABLE, VALUE_BYTES, borders
+from tests.bench.rig.row_store import TABLE, VALUE_BYTES, borders
 
 CAPTURE = CaptureId("bench")
 SCANS = 8
@@ -85,7 +85,7 @@ class BenchLog(ImageLog):
 def row_store(rows: int) -> Iterator[tuple[str, psutil.Process]]:
     """Give PD's address of a cluster with so many rows, and its process."""
     with subprocess.Popen(
-        [sys.executable, "-m", "tests.bench.row_store", "--rows", str(rows)],
+        [sys.executable, "-m", "tests.bench.rig.row_store", "--rows", str(rows)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

@@ -40,8 +40,8 @@ from schemas.nodes.changefeed import ZkPaths
 from schemas.nodes.sorter_service import ServicePaths, decode_entries
 from schemas.sink.position import POSITION_HEADER, PositionClass, decode_position
 from sorters.run.feed_lock import SESSION_S
-from tests.bench.frontier_trace import read_advances
-from tests.support.spark_cluster import SparkCluster, spark_cluster
+from tests.bench.rig.frontier_trace import read_advances
+from tests.support.processes.spark_cluster import SparkCluster, spark_cluster
 
 PARTITIONS = 3
 START_TIMEOUT_S = 240.0

@@ -24,8 +24,8 @@ from consumers.control.changefeeds.store import ChangefeedRequest
 from edges.zookeeper.session import Session
 from schemas.ids import Ts, compose_ts
 from schemas.nodes.sorter_service import FeedEntry, ServicePaths, decode_entries
-from tests.bench.feeds_bus import TOPIC_PREFIX, UPSTREAM, Arrivals, FeedsBus, await_all, feeds_bus, say
-from tests.bench.upstream import LATE_SCHEMA, SCHEMA, Upstream, upstream
+from tests.bench.rig.feeds_bus import TOPIC_PREFIX, UPSTREAM, Arrivals, FeedsBus, await_all, feeds_bus, say
+from tests.bench.rig.upstream import LATE_SCHEMA, SCHEMA, Upstream, upstream
 
 TABLES, ROWS_PER_S = 4, 1_000.0
 ROWS_DEFAULT = 5_000_000

@@ -20,11 +20,11 @@ from compose.stack.local import LocalStack
 from compose.stack.spark_files import name_spark_files
 from schemas.ids import RegionId
 from schemas.rawlog.region_batch import RegionBatch, encode_region_batch
-from tests.bench.bulk_rows import bulk_rows
-from tests.bench.process_meter import ProcessMeter
-from tests.support.lake import Lake
-from tests.support.raw_log import START_TS, RawLog, recorded
-from tests.support.sorter_process import Sorter
+from tests.bench.rig.bulk_rows import bulk_rows
+from tests.bench.rig.process_meter import ProcessMeter
+from tests.support.lakes.lake import Lake
+from tests.support.processes.sorter_process import Sorter
+from tests.support.rawlog.raw_log import START_TS, RawLog, recorded
 
 TABLES = (10, 100, 300)
 COMMITS = 4

@@ -1,10 +1,10 @@
 """What changefeeds cost by their number: ``python -m tests.bench.many_feeds`` prints a JSON line for each number.
 
-A whole bus by real processes (:mod:`tests.bench.feeds_bus`), 1,000 rows/s over 50 tables, and 1 to 300 changefeeds: a
-fifth take all tables, the others a tenth of them. One consumer reads all sink topics: ``p50_s`` and ``p99_s`` are from
-commit_ts to it over all rows, ``worst_p99_s`` the p99 of the changefeed whose is the worst. ``cores`` are the capture's
-and its sorter service's (too few where ``ended`` of these have ended meanwhile), ``idle_cores`` theirs once nothing is
-written any more; ``memory_mb`` is the proportional size of all processes of the bus but Kafka;
+A whole bus by real processes (:mod:`tests.bench.rig.feeds_bus`), 1,000 rows/s over 50 tables, and 1 to 300 changefeeds:
+a fifth take all tables, the others a tenth of them. One consumer reads all sink topics: ``p50_s`` and ``p99_s`` are
+from commit_ts to it over all rows, ``worst_p99_s`` the p99 of the changefeed whose is the worst. ``cores`` are the
+capture's and its sorter service's (too few where ``ended`` of these have ended meanwhile), ``idle_cores`` theirs once
+nothing is written any more; ``memory_mb`` is the proportional size of all processes of the bus but Kafka;
 ``zookeeper_requests_per_s`` all packets that the server has.
 
 Upstream, Kafka and the consumer share the machine: lag is that of a machine that has to do all of it.
@@ -19,8 +19,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.bench.feeds_bus import Arrivals, await_all, feeds_bus, percentiles, say
-from tests.bench.upstream import Upstream, upstream
+from tests.bench.rig.feeds_bus import Arrivals, await_all, feeds_bus, percentiles, say
+from tests.bench.rig.upstream import Upstream, upstream
 
 FEEDS = (1, 10, 30, 100, 300)
 TABLES, ROWS_PER_S = 50, 1_000.0

@@ -10,7 +10,7 @@ replicating, and ``assign_cpu_s`` the CPU time of both processes for it; ``movin
 from then on. ``idle_cores`` is the CPU time of both processes by wall time while nothing but resolved ts happens,
 ``owner_cores`` the first one's part; ``peer_bytes_per_s`` goes between the two, both ways, of which
 ``heartbeat_bytes_per_s`` are requests and answers, the rest landing reports and frontier records. ``--real``
-leaves nothing out: :mod:`tests.bench.many_tables_real`.
+leaves nothing out: :mod:`tests.bench.rig.many_tables_real`.
 """
 
 import argparse
@@ -42,7 +42,7 @@ from schemas.ids import CaptureId, Ts, UpstreamId, compose_ts
 from schemas.rawlog.ddl_record import DdlRecord
 from schemas.rawlog.frontier import DdlReport, FrontierRecord, LandingReport, encode_frontier
 from schemas.tidb.spans import TableSpan
-from tests.bench.many_tables_real import print_real
+from tests.bench.rig.many_tables_real import print_real
 
 OWNER, OTHER = CaptureId("owner"), CaptureId("other")
 FEED = upstream_feed(UpstreamId("many"))

@@ -33,11 +33,11 @@ from compose.stack.spark_files import name_spark_files
 from schemas.ids import Ts
 from schemas.rawlog.ddl_record import DdlRecord
 from sorters.spark.session import create_session
-from tests.bench.bulk_rows import fill
-from tests.bench.changefeed_run import ChangefeedRun
-from tests.bench.process_meter import ProcessMeter
-from tests.support.ddl_jobs import job
-from tests.support.raw_log import START_TS, RawLog, recorded
+from tests.bench.rig.bulk_rows import fill
+from tests.bench.rig.changefeed_run import ChangefeedRun
+from tests.bench.rig.process_meter import ProcessMeter
+from tests.support.rawlog.raw_log import START_TS, RawLog, recorded
+from tests.support.recorded.ddl_jobs import job
 
 TABLES_DEFAULT = 100_000
 BUSY_TABLES = 1_000

@@ -39,7 +39,7 @@ from sorters.core.encode.simple.json import SimpleJsonEncoder
 from sorters.core.mount import mount
 from sorters.core.mount.column import value_text
 from sorters.core.mount.scalar import MountedRow, mount_row
-from tests.support.mounting import benchmark_rows
+from tests.support.recorded.mounting import benchmark_rows
 
 SHAPES = ("sbtest1", "order_line", "wide10")
 TOPIC = "bench"

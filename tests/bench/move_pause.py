@@ -22,9 +22,9 @@ from compose.stack.local import Addresses
 from consumers.control.changefeeds.store import ChangefeedRequest
 from producers.region_server.generator import Generator, GeneratorOptions
 from schemas.ids import UpstreamId
-from tests.bench.frontier_trace import longest_pause_s, read_advances
-from tests.support.bus import create_from_the_start
-from tests.support.cluster import Cluster, cluster
+from tests.bench.rig.frontier_trace import longest_pause_s, read_advances
+from tests.support.processes.bus import create_from_the_start
+from tests.support.processes.cluster import Cluster, cluster
 
 UPSTREAM = UpstreamId("move")
 FEED = "move"

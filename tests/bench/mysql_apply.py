@@ -44,8 +44,8 @@ from schemas.sink.sql_rows import SqlRow, decode_rows, encode_form, encode_rows,
 from schemas.sink.topic import sink_topic
 from sorters.core.encode.sql.rows import ROWS_PER_MESSAGE, SqlRowsEncoder, form_of
 from sorters.core.mount import mount
-from tests.support.apply import run_sql
-from tests.support.mounting import benchmark_rows
+from tests.support.database.apply import run_sql
+from tests.support.recorded.mounting import benchmark_rows
 
 TABLES, PARTITIONS = 4, 4
 ROWS = 200_000

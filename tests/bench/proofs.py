@@ -36,7 +36,7 @@ from sorters.cut import small_cut
 from sorters.cut.raw_cut import RawCut
 from sorters.cut.small_cut import whole_cut
 from sorters.cut.worker import FeedProgram
-from tests.support.mounting import benchmark_rows
+from tests.support.recorded.mounting import benchmark_rows
 
 SHAPES = ("sbtest1", "order_line", "wide10")
 CUTS = ((100, 100), (2_000, 200), (16_384, 512))

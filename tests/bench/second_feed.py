@@ -1,7 +1,7 @@
 """What a further changefeed costs beside the first: ``python -m tests.bench.second_feed`` prints one JSON line.
 
-The bus of :mod:`tests.bench.feeds_bus` with 1,000 rows/s over 50 tables, and changefeeds that all take all tables, in
-one protocol. ``ratio`` is what each further one costs by what the first one does, puller and owner included: (CPU of
+The bus of :mod:`tests.bench.rig.feeds_bus` with 1,000 rows/s over 50 tables, and changefeeds that all take all tables,
+in one protocol. ``ratio`` is what each further one costs by what the first one does, puller and owner included: (CPU of
 ten − CPU of one) ÷ 9 ÷ CPU of one. CPU is the capture's and its sorter service's, by ``seconds`` of steady work.
 """
 
@@ -13,8 +13,8 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.bench.feeds_bus import Arrivals, FeedsBus, await_all, feeds_bus, percentiles
-from tests.bench.upstream import upstream
+from tests.bench.rig.feeds_bus import Arrivals, FeedsBus, await_all, feeds_bus, percentiles
+from tests.bench.rig.upstream import upstream
 
 TABLES, ROWS_PER_S = 50, 1_000.0
 MORE = 9

@@ -1,6 +1,6 @@
 """A table image by the whole bus: what a row costs from KvScan to its topic, and what it does to changes meanwhile.
 
-``python -m tests.bench.snapshot`` starts a region server (:mod:`tests.bench.upstream`), with SNAPSHOT_ROWS rows
+``python -m tests.bench.snapshot`` starts a region server (:mod:`tests.bench.rig.upstream`), with SNAPSHOT_ROWS rows
 (300,000) in two tables and a generator of 500 rows/s into two others, and the processes of `tidebus run`. A *neighbour*
 takes the busy tables alone; its rows' way from commit_ts to a consumer is taken for a while. Then a changefeed of all
 tables is created, with ``initial = "snapshot"`` for the two old ones, and both are read until the images are there to
@@ -41,9 +41,9 @@ from producers.region_server.server import RegionServerOptions
 from schemas.errors import BusError
 from schemas.ids import Ts, UpstreamId, physical_ms
 from schemas.sink.position import POSITION_HEADER, PositionClass, decode_position
-from tests.bench.frontier_trace import read_advances
-from tests.bench.tree_cpu import TreeCpu
-from tests.bench.upstream import OLD_SCHEMA, SCHEMA, Upstream, upstream
+from tests.bench.rig.frontier_trace import read_advances
+from tests.bench.rig.tree_cpu import TreeCpu
+from tests.bench.rig.upstream import OLD_SCHEMA, SCHEMA, Upstream, upstream
 
 UPSTREAM = UpstreamId("snapshot")
 NEIGHBOUR, IMAGED = "neighbour", "imaged"

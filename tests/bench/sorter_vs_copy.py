@@ -26,9 +26,9 @@ from pyspark.sql import SparkSession
 from compose.stack.local import Addresses, LocalStack
 from compose.stack.spark_files import name_spark_files
 from sorters.spark.session import DRIVER_MEMORY, connector_jars, create_session
-from tests.bench.changefeed_run import SINK_PARTITIONS, ChangefeedRun
-from tests.bench.process_meter import ProcessMeter
-from tests.support.raw_log import START_TS, Change, RawLog, create_topic, recorded, row_key
+from tests.bench.rig.changefeed_run import SINK_PARTITIONS, ChangefeedRun
+from tests.bench.rig.process_meter import ProcessMeter
+from tests.support.rawlog.raw_log import START_TS, Change, RawLog, create_topic, recorded, row_key
 
 TABLE = 114
 RAW_PARTITIONS = 8

@@ -27,7 +27,7 @@ from pyspark.sql import SparkSession
 from compose.stack.spark_files import name_spark_files
 from sorters.spark.session import create_session
 from sorters.spark.task_jobs import TaskJobs
-from tests.support.task_work import nothing
+from tests.support.processes.task_work import nothing
 
 EIGHT, THREADS = 8, 16
 WARM_JOBS = 30

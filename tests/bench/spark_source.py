@@ -38,9 +38,9 @@ from schemas.tidb.table import table_version
 from sorters.core.encode.canal.json import CanalJsonEncoder
 from sorters.core.mount import mount
 from sorters.spark.session import DRIVER_MEMORY, connector_jars
-from tests.bench.bulk_rows import ROWS_PER_BATCH, bulk_rows
-from tests.bench.process_meter import ProcessMeter
-from tests.support.raw_log import START_TS, RawLog, create_topic, recorded
+from tests.bench.rig.bulk_rows import ROWS_PER_BATCH, bulk_rows
+from tests.bench.rig.process_meter import ProcessMeter
+from tests.support.rawlog.raw_log import START_TS, RawLog, create_topic, recorded
 from tidebus.spark import register
 
 TABLE, PARTITIONS, CORES = 114, 8, 2

@@ -26,8 +26,8 @@ from edges.kafka.access import KafkaAccess
 from schemas.ids import Ts
 from schemas.sink.position import POSITION_HEADER, Position, PositionClass, RowOp
 from schemas.sink.storage_rows import FolderForm, encode_folder
-from tests.support.raw_log import create_topic
-from tests.support.storage_share import WholeStorage
+from tests.support.rawlog.raw_log import create_topic
+from tests.support.topics.storage_share import WholeStorage
 
 LINE_BYTES = 200
 ROWS_PER_MESSAGE = 4096

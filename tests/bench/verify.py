@@ -19,8 +19,8 @@ from consumers.verify.core.outcome import TableOutcome, Verdict
 from schemas.ids import Ts
 from schemas.state_proof.column_kind import column_kind
 from schemas.state_proof.row_text import TableProof, row_hash, value_text
-from tests.support.apply import run_sql
-from tests.support.verify import MariaDbSource, pair, table_check
+from tests.support.database.apply import run_sql
+from tests.support.database.verify import MariaDbSource, pair, table_check
 
 ROWS = int(os.environ.get("VERIFY_ROWS", "1000000"))
 RANGE_ROWS = 50_000

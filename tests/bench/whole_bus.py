@@ -1,12 +1,13 @@
 """The whole bus: rows a CPU second of producer and sorter together, from EventFeed's bytes to acknowledged messages.
 
 ``python -m tests.bench.whole_bus`` prints one JSON line a protocol. Four processes take part beside Kafka and the
-registry: one plays PD and a TiKV store (:mod:`tests.bench.busy_store`); one is a :class:`~producers.pull.puller.Puller`
-with its default settings, and publishes the frontier every 50 ms by the owner's arithmetic; one is the sorter, with its
-JVM and its Python workers. ``rows_per_cpu_s`` counts the CPU time of the last two from the first byte until the last
-row is acknowledged, gRPC's, librdkafka's and the JVM's threads included; Kafka and the store are not counted, as nobody
-counts them for TiCDC. Both have been warmed up. Rows are sysbench's, in transactions of 100 over four tables;
-``row_bytes`` is a TiKV value's mean size. Raw log and topics are compressed as by default: lz4, and not at all.
+registry: one plays PD and a TiKV store (:mod:`tests.bench.rig.busy_store`); one is a
+:class:`~producers.pull.puller.Puller` with its default settings, and publishes the frontier every 50 ms by the owner's
+arithmetic; one is the sorter, with its JVM and its Python workers. ``rows_per_cpu_s`` counts the CPU time of the last
+two from the first byte until the last row is acknowledged, gRPC's, librdkafka's and the JVM's threads included; Kafka
+and the store are not counted, as nobody counts them for TiCDC. Both have been warmed up. Rows are sysbench's, in
+transactions of 100 over four tables; ``row_bytes`` is a TiKV value's mean size. Raw log and topics are compressed as by
+default: lz4, and not at all.
 
 Where the time goes: µs of CPU a row in Avro, by thread and perf's symbols, on two cores that other work kept busy (a
 load of 5). The second column is of pairs of rounds of that stage alone::
@@ -57,10 +58,10 @@ from schemas.rawlog.frontier import DdlReport
 from schemas.rawlog.topics import raw_topics
 from schemas.tidb.spans import TableSpan
 from sorters.spark.session import create_session
-from tests.bench.busy_store import TABLES, TXN_ROWS, TXNS_A_RESOLVED, commit_ts
-from tests.bench.changefeed_run import ChangefeedRun
-from tests.bench.process_meter import ProcessMeter
-from tests.support.raw_log import START_TS, RawLog, recorded
+from tests.bench.rig.busy_store import TABLES, TXN_ROWS, TXNS_A_RESOLVED, commit_ts
+from tests.bench.rig.changefeed_run import ChangefeedRun
+from tests.bench.rig.process_meter import ProcessMeter
+from tests.support.rawlog.raw_log import START_TS, RawLog, recorded
 
 PROTOCOLS = ("canal-json", "avro", "open-protocol")
 WARM_ROWS = 300_000
@@ -198,7 +199,7 @@ def measure(options: argparse.Namespace, protocol: str, addresses: Addresses, fo
     log.snapshot([{**info, "id": int(table), "name": _name(f"sbtest{n}")} for n, table in enumerate(TABLES, 1)])
     where = [f"--kafka={addresses.kafka}", f"--schema-registry={addresses.schema_registry}", f"--upstream={upstream}"]
     me = ["tests.bench.whole_bus", *where, f"--ddl-end={log.ddl_end}", f"--master={options.master}"]
-    store_arguments = ["tests.bench.busy_store", f"--warm-rows={warm}", f"--rows={rows}"]
+    store_arguments = ["tests.bench.rig.busy_store", f"--warm-rows={warm}", f"--rows={rows}"]
     sorter_arguments = [
         f"--folder={folder / upstream}",
         f"--protocol={protocol}",

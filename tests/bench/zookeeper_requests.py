@@ -43,7 +43,7 @@ from schemas.errors import BusError
 from schemas.ids import CaptureId, Ts, UpstreamId
 from schemas.nodes.changefeed import ZkPaths
 from schemas.nodes.sorter_service import FeedName, ServiceInfo, ServicePaths, decode_assignment, encode_service
-from tests.support.service_progress import WrittenProgress, entry
+from tests.support.processes.service_progress import WrittenProgress, entry
 
 FEEDS = (1, 10, 100, 300)
 UPSTREAM = UpstreamId("bench")

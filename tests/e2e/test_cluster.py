@@ -14,12 +14,12 @@ import pytest
 from consumers.control.changefeeds.store import ChangefeedRequest
 from producers.region_server.generator import Generator, GeneratorOptions
 from schemas.ids import UpstreamId
-from tests.support.bank import Bank, BankReader
-from tests.support.bank_log import BankLog
-from tests.support.bus import create_from_the_start, stored_upstream, topic_records, wait_checkpoint
-from tests.support.cluster import Cluster, cluster
-from tests.support.messages import decode_canal_json
-from tests.support.validator import Validator
+from tests.support.database.bank import Bank, BankReader
+from tests.support.processes.bus import create_from_the_start, stored_upstream, topic_records, wait_checkpoint
+from tests.support.processes.cluster import Cluster, cluster
+from tests.support.rawlog.bank_log import BankLog
+from tests.support.topics.messages import decode_canal_json
+from tests.support.topics.validator import Validator
 
 FEED, TOPIC, SCHEMA = "cluster", "cluster_", "load"
 TABLES, ROWS_PER_S = 200, 100.0

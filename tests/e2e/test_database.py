@@ -30,13 +30,13 @@ from edges.kafka.access import KafkaAccess
 from producers.region_server.generator import Generator, GeneratorOptions
 from producers.region_server.server import RegionServer, RegionServerOptions
 from schemas.ids import TableId, UpstreamId
-from tests.support.apply import rows, run_sql
-from tests.support.bank import Bank
-from tests.support.bus import create_from_the_start, wait_checkpoint, wait_until
-from tests.support.lasting_session import lasting_session
-from tests.support.mariadb import started_or_skip
-from tests.support.secure_bus import made_secrets, region_server_tls
-from tests.support.upstream_rows import Rows, upstream_at
+from tests.support.control.lasting_session import lasting_session
+from tests.support.database.apply import rows, run_sql
+from tests.support.database.bank import Bank
+from tests.support.database.mariadb import started_or_skip
+from tests.support.processes.bus import create_from_the_start, wait_checkpoint, wait_until
+from tests.support.processes.secure_bus import made_secrets, region_server_tls
+from tests.support.upstream.upstream_rows import Rows, upstream_at
 
 pytestmark = pytest.mark.skipif(not os.environ.get("NIGHTLY_DATABASE"), reason="some minutes; make nightly runs it")
 

@@ -1,10 +1,11 @@
 """Image and stream in one, proven: a database and topics are the source at each watermark, whoever was killed.
 
 Tables of all kinds of key, partitioned ones and a large one had rows before the bus came, and are written to all the
-time, with DDL. Every look compares three: the source as its writer noted it (:mod:`tests.support.state_writer`), the
-database's own hashes in a snapshot, and the state proof that the sorter carries. ``make nightly`` runs it
-(``NIGHTLY_STATES``); ``STATES_ROWS`` is the large table's, ``STATES_ROWS_PER_S`` the rate, ``STATES_LOOKS`` how many
-watermarks are looked at, and ``STATES_SEED`` draws what happens after which look, and who dies first during the image.
+time, with DDL. Every look compares three: the source as its writer noted it
+(:mod:`tests.support.database.state_writer`), the database's own hashes in a snapshot, and the state proof that the
+sorter carries. ``make nightly`` runs it (``NIGHTLY_STATES``); ``STATES_ROWS`` is the large table's,
+``STATES_ROWS_PER_S`` the rate, ``STATES_LOOKS`` how many watermarks are looked at, and ``STATES_SEED`` draws what
+happens after which look, and who dies first during the image.
 """
 
 import os
@@ -41,16 +42,16 @@ from producers.region_server.server import RegionServer, RegionServerOptions
 from schemas.config.changefeed import load_changefeed
 from schemas.ids import Ts, UpstreamId
 from schemas.state_proof.row_text import TableProof
-from tests.support.apply import rows, run_sql
-from tests.support.bus import sorter_pid, wait_checkpoint, wait_until
-from tests.support.imaged_topics import is_whole, wait_whole
-from tests.support.lasting_session import lasting_session
-from tests.support.mariadb import started_or_skip
-from tests.support.secure_bus import made_secrets, region_server_tls, with_parameters
-from tests.support.state_writer import SCHEMA, StateWriter
-from tests.support.topic_reader import TopicReader
-from tests.support.verify import connector
-from tests.support.written_source import WrittenSource
+from tests.support.control.lasting_session import lasting_session
+from tests.support.database.apply import rows, run_sql
+from tests.support.database.mariadb import started_or_skip
+from tests.support.database.state_writer import SCHEMA, StateWriter
+from tests.support.database.verify import connector
+from tests.support.database.written_source import WrittenSource
+from tests.support.processes.bus import sorter_pid, wait_checkpoint, wait_until
+from tests.support.processes.secure_bus import made_secrets, region_server_tls, with_parameters
+from tests.support.topics.imaged_topics import is_whole, wait_whole
+from tests.support.topics.topic_reader import TopicReader
 
 pytestmark = pytest.mark.skipif("NIGHTLY_STATES" not in os.environ, reason="some minutes; make nightly runs it")
 

@@ -25,7 +25,9 @@ from producers.region_server.server import RegionServer, RegionServerOptions
 from schemas.ids import TableId, UpstreamId
 from schemas.rawlog.topics import raw_topics
 from schemas.sink.position import PositionClass, decode_position
-from tests.support.bus import (
+from tests.support.control.lasting_session import lasting_session
+from tests.support.database.state_writer import SCHEMA, StateWriter
+from tests.support.processes.bus import (
     create_from_the_start,
     sorter_pid,
     status,
@@ -35,12 +37,10 @@ from tests.support.bus import (
     wait_checkpoint,
     wait_until,
 )
-from tests.support.imaged_topics import ImagedTopics, has_begun, is_whole, wait_whole
-from tests.support.lasting_session import lasting_session
-from tests.support.messages import decode_canal_json
-from tests.support.secure_bus import SECURE, made_secrets, region_server_tls, with_parameters
-from tests.support.state_writer import SCHEMA, StateWriter
-from tests.support.validator import Validator
+from tests.support.processes.secure_bus import SECURE, made_secrets, region_server_tls, with_parameters
+from tests.support.topics.imaged_topics import ImagedTopics, has_begun, is_whole, wait_whole
+from tests.support.topics.messages import decode_canal_json
+from tests.support.topics.validator import Validator
 
 FEED, TOPIC = "kill", "kill_"
 NEIGHBOUR, NEIGHBOUR_TOPIC = "near", "near_"

@@ -29,15 +29,15 @@ from producers.region_server.kv.store import ClusterStore
 from producers.region_server.server import RegionServer, RegionServerOptions
 from schemas.ids import TableId, Ts, UpstreamId
 from sorters.spark.session import SPARK_JARS_ENV
-from tests.support.bank import Bank
-from tests.support.bus import sorter_pid, wait_checkpoint, wait_until
-from tests.support.duckdb_lake import assert_duckdb_reads_the_same
-from tests.support.imaged_topics import is_whole, wait_whole
-from tests.support.lake import Lake
-from tests.support.lake_catalogs import JdbcLake, catalog_jars
-from tests.support.lasting_session import lasting_session
-from tests.support.secure_bus import region_server_tls
-from tests.support.upstream_rows import Rows, upstream_at
+from tests.support.control.lasting_session import lasting_session
+from tests.support.database.bank import Bank
+from tests.support.lakes.duckdb_lake import assert_duckdb_reads_the_same
+from tests.support.lakes.lake import Lake
+from tests.support.lakes.lake_catalogs import JdbcLake, catalog_jars
+from tests.support.processes.bus import sorter_pid, wait_checkpoint, wait_until
+from tests.support.processes.secure_bus import region_server_tls
+from tests.support.topics.imaged_topics import is_whole, wait_whole
+from tests.support.upstream.upstream_rows import Rows, upstream_at
 
 pytestmark = [
     pytest.mark.skipif("NIGHTLY_LAKE" not in os.environ, reason="minutes: NIGHTLY_LAKE=1, as `make nightly`"),

@@ -34,16 +34,16 @@ from producers.region_server.server import RegionServer, RegionServerOptions
 from schemas.ids import TableId, Ts, UpstreamId
 from tests.parity.dashboards import read_panels
 from tests.parity.events import labels_of
-from tests.support.apply import rows, run_sql
-from tests.support.bank import Bank
-from tests.support.bus import create_from_the_start, wait_checkpoint, wait_until
-from tests.support.imaged_topics import wait_whole
-from tests.support.lake import Lake
-from tests.support.lasting_session import lasting_session
-from tests.support.mariadb import started_or_skip
-from tests.support.secure_bus import region_server_tls
-from tests.support.upstream_rows import Rows, upstream_at
-from tests.support.verify import MariaDbSource, table_check
+from tests.support.control.lasting_session import lasting_session
+from tests.support.database.apply import rows, run_sql
+from tests.support.database.bank import Bank
+from tests.support.database.mariadb import started_or_skip
+from tests.support.database.verify import MariaDbSource, table_check
+from tests.support.lakes.lake import Lake
+from tests.support.processes.bus import create_from_the_start, wait_checkpoint, wait_until
+from tests.support.processes.secure_bus import region_server_tls
+from tests.support.topics.imaged_topics import wait_whole
+from tests.support.upstream.upstream_rows import Rows, upstream_at
 from tidebus.spark import TideBusDataSource
 
 UPSTREAM = UpstreamId("locked")

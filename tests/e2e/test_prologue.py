@@ -26,13 +26,13 @@ from producers.region_server.server import RegionServer, RegionServerOptions
 from schemas.ids import TableId, UpstreamId
 from schemas.nodes.prologue import decode_prologue
 from schemas.rawlog.topics import raw_topics
-from tests.support.apply import rows
-from tests.support.bus import topic_names, wait_checkpoint, wait_until
-from tests.support.dump import dumped_ts, load_dump, write_dump
-from tests.support.imaged_topics import materialised
-from tests.support.lasting_session import lasting_session
-from tests.support.mariadb import started_or_skip
-from tests.support.upstream_rows import Rows, upstream_at
+from tests.support.control.lasting_session import lasting_session
+from tests.support.database.apply import rows
+from tests.support.database.mariadb import started_or_skip
+from tests.support.processes.bus import topic_names, wait_checkpoint, wait_until
+from tests.support.topics.imaged_topics import materialised
+from tests.support.upstream.dump import dumped_ts, load_dump, write_dump
+from tests.support.upstream.upstream_rows import Rows, upstream_at
 
 UPSTREAM = UpstreamId("older")
 CATCH_UP_S = 240.0

@@ -17,7 +17,7 @@ from consumers.client.avro import registry_schemas
 from producers.region_server.recording import Replay, read_recording
 from producers.region_server.server import RegionServer
 from schemas.ids import UpstreamId
-from tests.support.bus import (
+from tests.support.processes.bus import (
     create_from_the_start,
     recorded_upstream,
     status,
@@ -25,11 +25,11 @@ from tests.support.bus import (
     topic_records,
     wait_checkpoint,
 )
-from tests.support.cluster import Cluster, cluster
-from tests.support.materialise import NO_KEY, Contents, Table, differences, explained
-from tests.support.messages import AvroDecoder, decode_canal_json
-from tests.support.recording import TIDB_DATA, oracle, read_jsonl
-from tests.support.validator import Validator
+from tests.support.processes.cluster import Cluster, cluster
+from tests.support.recorded.recording import TIDB_DATA, oracle, read_jsonl
+from tests.support.topics.materialise import NO_KEY, Contents, Table, differences, explained
+from tests.support.topics.messages import AvroDecoder, decode_canal_json
+from tests.support.topics.validator import Validator
 
 CANAL_WITHOUT = frozenset({"d2.t_pkadd"})
 AVRO_WITHOUT = CANAL_WITHOUT | {"d1.t_all"}

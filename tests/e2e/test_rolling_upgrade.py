@@ -18,7 +18,8 @@ from producers.region_server.server import RegionServer, RegionServerOptions
 from schemas.ids import UpstreamId
 from schemas.nodes.changefeed import NAMESPACE_DEFAULT, ChangefeedStatus, decode_changefeed_status
 from schemas.nodes.sorter_service import ServicePaths
-from tests.support.bus import (
+from tests.support.control.lasting_session import lasting_session
+from tests.support.processes.bus import (
     create_from_the_start,
     status,
     stored_upstream,
@@ -26,10 +27,9 @@ from tests.support.bus import (
     wait_checkpoint,
     wait_until,
 )
-from tests.support.lasting_session import lasting_session
-from tests.support.messages import decode_canal_json
-from tests.support.release_before import MixedBus, has_died, tree_before
-from tests.support.validator import Validator
+from tests.support.processes.release_before import MixedBus, has_died, tree_before
+from tests.support.topics.messages import decode_canal_json
+from tests.support.topics.validator import Validator
 
 pytestmark = [
     pytest.mark.skipif("NIGHTLY_UPGRADE" not in os.environ, reason="takes minutes: `make nightly`"),

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.support.recording import TIDB_DATA
+from tests.support.recorded.recording import TIDB_DATA
 
 RUN_S = 500.0
 WAIT_S = 180.0

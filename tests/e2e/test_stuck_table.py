@@ -22,10 +22,10 @@ from schemas.ids import RegionId, StoreId, TableId, Ts, UpstreamId
 from schemas.rawlog.frontier import FrontierRecord
 from schemas.tidb.spans import TableSpan
 from sorters.core.cut.cut import frontier_for
-from tests.support.bus import create_from_the_start, status, stored_upstream, topic_records, wait_checkpoint
-from tests.support.cluster import Cluster, cluster
-from tests.support.messages import decode_canal_json
-from tests.support.validator import UpstreamChange, Validator
+from tests.support.processes.bus import create_from_the_start, status, stored_upstream, topic_records, wait_checkpoint
+from tests.support.processes.cluster import Cluster, cluster
+from tests.support.topics.messages import decode_canal_json
+from tests.support.topics.validator import UpstreamChange, Validator
 
 STUCK_S = float(os.environ.get("STUCK_S", "20"))
 HELD_LAG_S = 3.0

@@ -28,12 +28,12 @@ from producers.region_server.server import RegionServer, RegionServerOptions
 from schemas.ids import TableId, UpstreamId
 from schemas.rawlog.images import NO_IMAGES, ImageChunk, ImageMode, ImageState, TableImage, image_feed
 from schemas.rawlog.topics import raw_topics
-from tests.support.apply import rows, run_sql
-from tests.support.bus import sorter_pid, wait_checkpoint, wait_until
-from tests.support.imaged_topics import materialised, wait_whole
-from tests.support.mariadb import started_or_skip
-from tests.support.secure_bus import made_secrets, region_server_tls, with_parameters
-from tests.support.upstream_rows import Rows, upstream_at
+from tests.support.database.apply import rows, run_sql
+from tests.support.database.mariadb import started_or_skip
+from tests.support.processes.bus import sorter_pid, wait_checkpoint, wait_until
+from tests.support.processes.secure_bus import made_secrets, region_server_tls, with_parameters
+from tests.support.topics.imaged_topics import materialised, wait_whole
+from tests.support.upstream.upstream_rows import Rows, upstream_at
 
 UPSTREAM = UpstreamId("image")
 OLD_ROWS, BUSY_ROWS_PER_S, SCANNED_ROWS_PER_S = 30_000, 50.0, 500

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.support.aws import aws
-from tests.support.stack import fresh_name, stack
+from tests.support.processes.aws import aws
+from tests.support.processes.stack import fresh_name, stack
 
 __all__ = ["aws", "fresh_name", "stack"]
 

@@ -12,9 +12,9 @@ from schemas.ids import Ts
 from tests.parity.evidence import shown
 from tests.parity.rows import Mark, Row, Verdict, read_rows
 from tests.parity.settings import judge_key
-from tests.support.api import Api
-from tests.support.memory_bus import Memory
-from tests.support.recorded_ticdc import exchanges
+from tests.support.control.api import Api
+from tests.support.control.memory_bus import Memory
+from tests.support.recorded.recorded_ticdc import exchanges
 
 NO_ROUTE = "api.no_such_route"
 URI: Final = "kafka://h/t?protocol=canal-json&enable-tidb-extension=true"

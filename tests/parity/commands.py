@@ -8,12 +8,12 @@ import click
 from compose.cli import cli
 from tests.parity.evidence import shown
 from tests.parity.rows import Mark, Row, Verdict
-from tests.support.recorded_ticdc import cli_calls
-from tests.unit.test_cdc_cli_calls import reason_for
-from tests.unit.test_cdc_cli_flags import CALLS
+from tests.support.recorded.recorded_ticdc import cli_calls
+from tests.unit.api.test_cdc_cli_calls import reason_for
+from tests.unit.api.test_cdc_cli_flags import CALLS
 
-RECORDED: Final = "tests/unit/test_cdc_cli_calls.py"
-FLAGS: Final = "tests/unit/test_cdc_cli_flags.py"
+RECORDED: Final = "tests/unit/api/test_cdc_cli_calls.py"
+FLAGS: Final = "tests/unit/api/test_cdc_cli_flags.py"
 
 
 def judge_command(row: Row) -> Verdict:

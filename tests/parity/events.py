@@ -7,7 +7,7 @@ from schemas.ddl.job import DdlType
 from tests.parity.evidence import shown
 from tests.parity.rows import Mark, Row, Verdict, read_rows
 from tests.parity.settings import judge_parameter
-from tests.unit.test_monitoring import shown_names
+from tests.unit.repository.test_monitoring import shown_names
 
 
 def judge_content(row: Row) -> Verdict:
@@ -28,7 +28,9 @@ def judge_metric(name: str) -> Verdict:
     """Return whether a page of metrics has a metric, else the reason by the longest name that it begins with."""
     labels = labels_of(name)
     if labels is not None:
-        return Verdict(Mark.SAME, f"labels {', '.join(sorted(labels)) or 'none'} (`tests/unit/test_ticdc_metrics.py`)")
+        return Verdict(
+            Mark.SAME, f"labels {', '.join(sorted(labels)) or 'none'} (`tests/unit/repository/test_ticdc_metrics.py`)"
+        )
     reason = reason_of(name)
     return Verdict(Mark.NOT_HERE, reason) if reason else Verdict(Mark.SILENT, "there is no such metric, and no reason")
 

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, get_args, get_origin
 from schemas.config.parse.section import fields_by_key
 from schemas.config.settings import ChangefeedFile
 from tests.parity.rows import Mark, Row, Verdict
-from tests.support.repository import DEFINITIONS, PACKAGES, ROOT, sources, text_of, tree_of
+from tests.support.sources.repository import DEFINITIONS, PACKAGES, ROOT, sources, text_of, tree_of
 
 NOT_READERS: Final = frozenset({"rules.py", "notes.py", "not_yet.py", "adjusted.py", "changefeed.py"})
 """Of ``schemas/config``: they check and explain settings, and do nothing by them."""

@@ -23,7 +23,7 @@ from producers.region_server.pd.cluster import PdCluster, PdMember
 from producers.region_server.pd.service import PdService
 from schemas.ids import StoreId
 from schemas.proto import cdcpb_pb2, pdpb_pb2
-from tests.support.feed_rules import FeedRules, RuleBrokenError
+from tests.support.recorded.feed_rules import FeedRules, RuleBrokenError
 
 CLUSTER_ID = 77
 STREAM_QUOTA_BYTES = 1 << 20

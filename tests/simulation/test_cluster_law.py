@@ -32,7 +32,7 @@ from producers.pull.core.landing.book import LandingBook
 from schemas.ids import CaptureId, TableId, Ts
 from schemas.rawlog.frontier import FrontierRecord, LandingReport
 from schemas.tidb.spans import TableSpan
-from tests.support.hash_seeds import printed_with_hash_seeds
+from tests.support.sources.hash_seeds import printed_with_hash_seeds
 
 SEEDS = int(os.environ.get("CLUSTER_SEEDS", "200"))
 """Three times as many as the longest of the planted faults below takes to show; `make nightly` runs 10,000."""

@@ -12,8 +12,8 @@ from schemas.proto import cdcpb_pb2
 from schemas.tidb.codec import encode_bytes
 from tests.simulation.feed_schedules import make_schedule
 from tests.simulation.feed_world import FeedWorld
-from tests.support.feed_rules import FeedRules, RuleBrokenError
-from tests.support.recording import read_jsonl
+from tests.support.recorded.feed_rules import FeedRules, RuleBrokenError
+from tests.support.recorded.recording import read_jsonl
 
 FEED = Path(__file__).parents[1] / "data" / "tikv-feed" / "feed.jsonl.zst"
 SCHEDULES = 60

@@ -28,7 +28,7 @@ from schemas.rawlog.images import NO_IMAGES, ImageMode, ImageState, KeyRange
 from sorters.core.cut import cut
 from sorters.core.cut.images import FeedImages, LeftOut
 from sorters.core.feed import image_notes
-from tests.support.hash_seeds import printed_with_hash_seeds
+from tests.support.sources.hash_seeds import printed_with_hash_seeds
 
 SEEDS = int(os.environ.get("IMAGE_SEEDS", "1000"))
 SHARDS = 10

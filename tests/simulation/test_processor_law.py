@@ -31,7 +31,7 @@ from consumers.processors.core.flow_book import FlowBook
 from schemas.ids import Ts
 from schemas.sink.fence import NO_FENCE
 from schemas.sink.flow_mark import FlowMark
-from tests.support.hash_seeds import printed_with_hash_seeds
+from tests.support.sources.hash_seeds import printed_with_hash_seeds
 
 SEEDS_DEFAULT = 40
 SEEDS = int(os.environ.get("PROCESSOR_SEEDS", SEEDS_DEFAULT))

@@ -1,0 +1,105 @@
+"""Lake tables in other catalogs than files, and on S3: at each tag they are the upstream, also after a kill -9."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from sorters.spark.session import SPARK_JARS_ENV
+from tests.integration.lake.test_lake_sink import (
+    DIES,
+    assert_each_tag_is_the_upstream,
+    bank,
+    nightly,
+    patient,
+    sorter,
+)
+from tests.support.lakes.lake import Lake
+from tests.support.lakes.lake_bank import LakeBank
+from tests.support.lakes.lake_catalogs import S3_KEY, S3_SECRET, JdbcLake, S3Lake, catalog_jars, rest_server
+from tests.support.processes.aws import ask_s3, aws
+from tests.support.processes.bus import wait_until
+from tests.support.processes.sorter_process import Sorter
+from tests.support.rawlog.raw_log import START_TS
+
+__all__ = ["aws", "bank", "sorter"]
+
+
+@pytest.fixture(params=["jdbc", "rest", "s3"])
+def catalog(
+    request: pytest.FixtureRequest, aws: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[Lake, str]]:
+    """Yield how its tables are read, and what the sink URI says."""
+    folder = tmp_path / "lake"
+    if request.param == "rest":
+        with rest_server(folder) as lake:
+            yield lake, f"catalog=rest&catalog-uri={lake.address}"
+        return
+    jars = catalog_jars("drivers") + (catalog_jars("s3") if request.param == "s3" else [])
+    monkeypatch.setenv(SPARK_JARS_ENV, ",".join([os.environ[SPARK_JARS_ENV], *map(str, jars)]))
+    if request.param == "s3":
+        ask_s3(aws, "lake", "PUT")
+        keys = f"s3-endpoint={aws}&s3-access-key={S3_KEY}&s3-secret-access-key={S3_SECRET}"
+        said = f"catalog=jdbc&catalog-uri=jdbc:sqlite:{folder}.db&warehouse=s3://lake/tables&{keys}"
+        yield S3Lake(folder, aws), said
+        return
+    yield JdbcLake(folder), f"catalog=jdbc&catalog-uri=jdbc:sqlite:{folder}.db&warehouse=file://{folder}"
+
+
+@nightly
+@patient
+def test_lake_tables_of_a_catalog_are_the_upstream_at_each_tag_also_after_a_kill(
+    bank: LakeBank, sorter: Sorter, catalog: tuple[Lake, str]
+) -> None:
+    lake, said = catalog
+    layout = "partitioning=truncate(5,id)&compaction-interval=1s"
+    uri = f"iceberg://?{said}&mode=upsert&commit-interval=1s&{layout}"
+    sorter.create(bank.log.upstream, uri, start_ts=START_TS)
+    sorter.trouble = DIES.format(method="publish", calls=3, before=True)
+    bank.open()
+    sorter.start()
+    sorter.wait_checkpoint(bank.advance(), 500)
+    bank.transfer(40)
+    bank.advance()
+    assert sorter.process is not None
+    sorter.process.wait(500)
+    sorter.kill()
+    sorter.trouble = ""
+    sorter.start()
+    for _ in range(3):
+        bank.transfer(20)
+        sorter.wait_checkpoint(bank.advance(), 500)
+    assert sorter.stop() == 0
+    assert lake.tags("bank", "debit") == lake.tags("bank", "credit")
+    assert_each_tag_is_the_upstream(lake, bank)
+    assert lake.partition_fields("bank", "credit") == ["truncate[5]"]
+    assert S3_SECRET not in sorter.log()
+
+
+@nightly
+@patient
+@pytest.mark.parametrize("catalog", ["jdbc"], indirect=True)
+def test_lake_run_that_ends_leaves_no_connection_to_its_catalog(
+    bank: LakeBank, sorter: Sorter, catalog: tuple[Lake, str]
+) -> None:
+    lake, said = catalog
+    database, uri = f"{lake.folder}.db", f"iceberg://?{said}&mode=upsert&commit-interval=1s&compaction-interval=0"
+    sorter.create(bank.log.upstream, uri, start_ts=START_TS)
+    bank.open()
+    sorter.start()
+    sorter.wait_checkpoint(bank.advance(), 500)
+    assert _opens(sorter, database)
+    sorter.create(bank.log.upstream, uri, start_ts=START_TS, desired_state="stopped")
+    sorter.wait(lambda status: status.state == "stopped")
+    wait_until(lambda: not _opens(sorter, database), 60, "the catalog's connections are closed")
+
+
+def _opens(sorter: Sorter, file: str) -> bool:
+    """Tell whether the sorter or its JVM, which live on, hold a file open."""
+    assert sorter.process is not None
+    living = psutil.Process(sorter.process.pid)
+    return any(
+        opened.path == file for each in [living, *living.children(recursive=True)] for opened in each.open_files()
+    )

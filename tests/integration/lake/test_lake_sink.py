@@ -1,0 +1,233 @@
+"""Lake tables written by a sorter process and read by pyiceberg: at each tag all tables are the upstream's, also where
+the process was killed within a commit.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from compose.stack.local import Addresses
+from tests.support.lakes.lake import Lake, Row
+from tests.support.lakes.lake_bank import TABLES, TOTAL, LakeBank
+from tests.support.lakes.lake_kinds import NAME as KINDS
+from tests.support.lakes.lake_kinds import (
+    TABLE_ID,
+    evolved_change,
+    evolved_rows,
+    evolved_table,
+    kinds_changes,
+    kinds_rows,
+    kinds_table,
+)
+from tests.support.processes.sorter_process import Sorter
+from tests.support.processes.sorter_service import ServiceCluster
+from tests.support.rawlog.raw_log import START_TS, RawLog
+from tests.support.recorded.ddl_jobs import column, job, table_info
+
+ADD_COLUMN, MULTI_SCHEMA_CHANGE = 5, 61
+nightly = pytest.mark.skipif(
+    "NIGHTLY_LAKE" not in os.environ, reason="takes minutes: NIGHTLY_LAKE=1, as `make nightly`"
+)
+
+patient = pytest.mark.timeout(1800)
+"""Nothing here is measured: a machine that runs much else may take its time."""
+
+
+@pytest.fixture
+def bank(stack: Addresses, fresh_name: Callable[[str], str]) -> LakeBank:
+    log = RawLog(stack.kafka, fresh_name("up"))
+    log.snapshot([*(table_info(number, name) for number, name in TABLES.items()), kinds_table()], schema="bank")
+    return LakeBank(log, START_TS)
+
+
+@pytest.fixture
+def sorter(stack: Addresses, fresh_name: Callable[[str], str], tmp_path: Path) -> Iterator[Sorter]:
+    sorter = Sorter(stack.kafka, stack.zookeeper, tmp_path / "sorter", fresh_name("feed"))
+    yield sorter
+    sorter.close()
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return Lake(tmp_path / "lake")
+
+
+def _uri(lake: Lake, mode: str) -> str:
+    return f"iceberg://?warehouse=file://{lake.folder}&mode={mode}&commit-interval=1s"
+
+
+def assert_each_tag_is_the_upstream(lake: Lake, bank: LakeBank) -> None:
+    tags = {ts for ts in lake.tags("bank", "debit") & lake.tags("bank", "credit") if ts in bank.at}
+    assert bank.ts in tags
+    for ts in tags:
+        held = {number: {row["id"]: row["v"] for row in lake.rows("bank", name, ts)} for number, name in TABLES.items()}
+        assert held == bank.at[ts]
+        assert sum(sum(accounts.values()) for accounts in held.values()) == TOTAL
+
+
+def assert_every_change_is_there_once(lake: Lake, bank: LakeBank) -> None:
+    numbers = {name: number for number, name in TABLES.items()}
+    rows = [(name, row) for name in numbers for row in lake.rows("bank", name)]
+    seen = [(row["_tidb_commit_ts"], row["_tidb_op"], numbers[name], row["id"], row["v"]) for name, row in rows]
+    assert sorted(seen) == sorted(bank.history)
+
+
+def _add_column(bank: LakeBank, table: int) -> None:
+    """Add a column whose default rows of before hold from then on."""
+    bank.ts += 10
+    added = table_info(table, TABLES[table])
+    added["cols"].append(column(3, "branch office", not_null=True, origin_default="7"))
+    record = job(bank.ts, ADD_COLUMN, schema_id=1, table_id=table, schema="bank", table_info=added)
+    bank.log.ddl(record)
+
+
+def _put_kinds(bank: LakeBank) -> None:
+    bank.ts += 10
+    bank.log.rows(TABLE_ID, kinds_changes(bank.ts))
+
+
+def _evolve_kinds(bank: LakeBank) -> None:
+    """Drop, rename and widen columns in one statement, and insert a row that needs it."""
+    bank.ts += 10
+    bank.log.ddl(
+        job(bank.ts, MULTI_SCHEMA_CHANGE, schema_id=1, table_id=TABLE_ID, schema="bank", table_info=evolved_table())
+    )
+    bank.ts += 10
+    bank.log.rows(TABLE_ID, [evolved_change(bank.ts)])
+
+
+def _by_id(rows: list[Row]) -> list[Row]:
+    return sorted(rows, key=lambda row: int(row["id"]))
+
+
+@patient
+def test_lake_tables_at_each_tag_are_the_upstream_also_after_ddl(bank: LakeBank, sorter: Sorter, lake: Lake) -> None:
+    sorter.create(bank.log.upstream, _uri(lake, "upsert"), start_ts=START_TS, time_zone="Asia/Shanghai")
+    bank.open()
+    bank.transfer(30)
+    _put_kinds(bank)
+    sorter.start()
+    first_ts = bank.advance()
+    sorter.wait_checkpoint(first_ts, 500)
+    _add_column(bank, 201)
+    _evolve_kinds(bank)
+    bank.transfer(30)
+    last_ts = bank.advance()
+    sorter.wait_checkpoint(last_ts, 500)
+    assert lake.tags("bank", "debit") & set(bank.at) == {first_ts, last_ts}
+    assert_each_tag_is_the_upstream(lake, bank)
+    assert {row["branch office"] for row in lake.rows("bank", "debit")} == {7}
+    assert lake.branches("bank", "debit") == {"main"}
+    assert _by_id(lake.rows("bank", KINDS, first_ts)) == kinds_rows()
+    assert _by_id(lake.rows("bank", KINDS, last_ts)) == evolved_rows()
+
+
+@nightly
+@patient
+def test_lake_changefeeds_of_a_sorter_service_are_written_in_one_session(
+    stack: Addresses, bank: LakeBank, lake: Lake, fresh_name: Callable[[str], str], tmp_path: Path
+) -> None:
+    log = Lake(tmp_path / "log")
+    cluster = ServiceCluster(stack.kafka, stack.zookeeper, fresh_name("services"), tmp_path / "services")
+    with closing(cluster):
+        cluster.create("upsert", bank.log.upstream, _uri(lake, "upsert"), start_ts=START_TS)
+        cluster.create("append", bank.log.upstream, _uri(log, "append"), start_ts=START_TS)
+        cluster.assign({"one": [cluster.assigned("upsert"), cluster.assigned("append")]})
+        cluster.start("one")
+        bank.open()
+        bank.transfer(30)
+        cluster.wait_checkpoints(["upsert", "append"], bank.advance(), 500)
+        cluster.kill("one")
+        bank.transfer(30)
+        cluster.start("one")
+        cluster.wait_checkpoints(["upsert", "append"], bank.advance(), 500)
+    assert_each_tag_is_the_upstream(lake, bank)
+    assert_every_change_is_there_once(log, bank)
+
+
+TINY_MEMORY = """
+from sorters.run import lake_run
+from sorters.run.lake import held_changes
+lake_run.RAW_BYTES_MAX, held_changes.HELD_BYTES_MAX, held_changes.GROUP_BYTES = 1_000, 2_000, 2_000
+"""
+
+
+@nightly
+@patient
+@pytest.mark.parametrize("mode", ["append", "upsert"])
+def test_lake_commit_that_does_not_fit_in_memory_is_the_upstream_and_published_at_once(
+    bank: LakeBank, sorter: Sorter, lake: Lake, mode: str
+) -> None:
+    sorter.create(bank.log.upstream, _uri(lake, mode), start_ts=START_TS)
+    sorter.trouble = TINY_MEMORY
+    bank.open()
+    sorter.start()
+    sorter.wait_checkpoint(bank.advance(), 500)
+    before = lake.data_files("bank", "debit")
+    bank.transfer(60)
+    sorter.wait_checkpoint(bank.advance(), 500)
+    assert sorter.stop() == 0
+    assert "cut is too large to hold" in sorter.log()
+    assert lake.data_files("bank", "debit") > before + 1, "one commit, and several files"
+    assert len(lake.watermarks("bank", "debit")) == len(set(lake.watermarks("bank", "debit")))
+    if mode == "append":
+        assert_every_change_is_there_once(lake, bank)
+    else:
+        assert_each_tag_is_the_upstream(lake, bank)
+
+
+DIES = """
+import os, signal
+from sorters.run.lake.catalog import LakeTable
+left = {calls}
+def dying(method):
+    def call(*args, **more):
+        global left
+        left -= 1
+        if left <= 0 and {before}:
+            os.killpg(0, signal.SIGKILL)
+        method(*args, **more)
+        if left <= 0:
+            os.killpg(0, signal.SIGKILL)
+    return call
+LakeTable.{method} = dying(LakeTable.{method})
+"""
+
+
+@nightly
+@patient
+@pytest.mark.parametrize("mode", ["append", "upsert"])
+@pytest.mark.parametrize(
+    ("method", "calls", "before"),
+    [("publish", 3, True), ("publish", 3, False), ("tag", 3, False), ("begin", 4, False), ("publish", 4, False)],
+)
+def test_lake_sorter_killed_within_a_commit_writes_nothing_twice_and_tags_all_tables(
+    bank: LakeBank, sorter: Sorter, lake: Lake, mode: str, method: str, calls: int, before: bool
+) -> None:
+    sorter.create(bank.log.upstream, _uri(lake, mode), start_ts=START_TS)
+    sorter.trouble = DIES.format(method=method, calls=calls, before=before)
+    bank.open()
+    sorter.start()
+    sorter.wait_checkpoint(bank.advance(), 500)
+    bank.transfer(40)
+    bank.advance()
+    assert sorter.process is not None
+    sorter.process.wait(500)
+    sorter.kill()
+    sorter.trouble = ""
+    bank.transfer(40)
+    bank.advance()
+    sorter.start()
+    sorter.wait_checkpoint(bank.ts, 500)
+    assert sorter.stop() == 0
+    assert lake.tags("bank", "debit") == lake.tags("bank", "credit")
+    if mode == "append":
+        assert_every_change_is_there_once(lake, bank)
+    else:
+        assert_each_tag_is_the_upstream(lake, bank)
+    for name in TABLES.values():
+        watermarks = lake.watermarks("bank", name)
+        assert watermarks == sorted(set(watermarks))

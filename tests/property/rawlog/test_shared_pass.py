@@ -1,0 +1,326 @@
+"""Rows of many tables that are run together become what they become table by table, byte for byte."""
+
+import random
+from collections.abc import Callable, Hashable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from schemas.changes import RowChanges
+from schemas.config.changefeed import load_changefeed
+from schemas.errors import BusError, CorruptDataError
+from schemas.flow.flow_sum import FlowSum
+from schemas.ids import TableId, Ts
+from schemas.tidb.mysql_types import MysqlFlag
+from schemas.tidb.table import PartitionVersion, TableVersion
+from sorters.core.encode.sql.rows import SqlRowsEncoder
+from sorters.core.feed.feed import CompiledFeed, compile_feed
+from sorters.core.flow.ledger import CutFlow, FlowLedger, differences
+from sorters.core.flow.row_ids import sums_of_changes
+from sorters.core.mount.alike_tables import are_alike
+from sorters.core.records.order import join_records, no_records, sort_records
+from sorters.core.rows import shared_pass
+from sorters.core.rows.pipeline import EncodedPass, Settings, run_version, wanted_versions
+from sorters.core.rows.shared_pass import run_chunks
+from sorters.core.rows.table_plans import TablePlans
+from sorters.cut.worker import in_order
+from tests.support.recorded.mounting import row_changes
+from tests.support.topics.random_rows import random_change, random_table
+
+TOPICS = ("t", "s1", "s2")
+FEEDS: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("kafka://h:1/t?protocol=canal-json&enable-tidb-extension=true", {}),
+    ("kafka://h:1/t?protocol=canal-json&content-compatible=true", {}),
+    (
+        "kafka://h:1/t?protocol=canal-json&enable-tidb-extension=true&max-message-bytes=900",
+        {"sink": {"kafka-config": {"large-message-handle": {"large-message-handle-option": "handle-key-only"}}}},
+    ),
+    ("kafka://h:1/t?protocol=open-protocol&max-batch-size=1", {}),
+    ("kafka://h:1/t?protocol=open-protocol&max-message-bytes=700", {}),
+    ("kafka://h:1/t?protocol=avro&enable-tidb-extension=true&schema-registry=http://r:1", {}),
+    (
+        "kafka://h:1/t?protocol=avro&schema-registry=http://r:1",
+        {"filter": {"event-filters": [{"matcher": ["*.t1"], "ignore-event": ["insert"]}]}},
+    ),
+    ("kafka://h:1/t?protocol=avro&avro-include-before-value=true&schema-registry=http://r:1", {}),
+    ("kafka://h:1/t?protocol=canal-json&enable-tidb-extension=true&output-row-key=true", {}),
+    (
+        "kafka://h:1/t?protocol=canal-json",
+        {"filter": {"event-filters": [{"matcher": ["*.t1", "*.t2"], "ignore-update-only-columns": ["c1", "c2"]}]}},
+    ),
+    (
+        "kafka://h:1/t?protocol=canal-json",
+        {"sink": {"dispatchers": [{"matcher": ["s1.*"], "target-schema": "x", "target-table": "{schema}.{table}"}]}},
+    ),
+    ("kafka://h:1/t?protocol=simple", {}),
+    ("kafka://h:1/t?protocol=debezium", {}),
+    ("kafka://h:1/t?protocol=canal-json", {"sink": {"column-selectors": [{"matcher": ["*.t2"], "columns": ["*"]}]}}),
+    ("kafka://h:1/t?protocol=canal-json", {"integrity": {"integrity-check-level": "correctness"}}),
+)
+DISPATCHERS: tuple[dict[str, str], ...] = (
+    {},
+    {"partition": "index-value"},
+    {"partition": "ts"},
+    {"partition": "table", "topic": "{schema}"},
+    {"partition": "index-value", "topic": "{schema}_{table}"},
+)
+
+
+class Schemas:
+    """Answers as a schema store does whose tables have one version each."""
+
+    def __init__(self, tables: list[TableVersion]) -> None:
+        self._tables = {physical_id: table for table in tables for physical_id in table.physical_ids}
+
+    def boundaries_of(self, table_id: TableId) -> npt.NDArray[np.int64]:
+        return np.zeros(1, np.int64)
+
+    def lookup(self, table_id: TableId, commit_ts: Ts) -> TableVersion:
+        return self._tables[table_id]
+
+
+def tables_of(rng: random.Random) -> list[TableVersion]:
+    """Return tables of three forms, two of which differ in nothing but one column's sign, in random order."""
+    forms = [random_table(rng), random_table(rng)]
+    last = forms[0].columns[-1]
+    forms.append(
+        replace(
+            forms[0], columns=(*forms[0].columns[:-1], replace(last, mysql_flag=last.mysql_flag ^ MysqlFlag.UNSIGNED))
+        )
+    )
+    tables = [
+        replace(
+            rng.choice(forms),
+            schema=rng.choice(["s1", "s2"]),
+            table=f"t{number}" if number else 'odd "name" ü',
+            table_id=TableId(100 + number),
+            version=Ts(rng.randrange(1, 9)),
+            update_ts=Ts(rng.randrange(9)),
+        )
+        for number in range(12)
+    ]
+    part = (PartitionVersion(id=tables[-1].table_id, name="p"),)
+    return [*tables[:-1], replace(tables[-1], table_id=TableId(99), partitions=part)]
+
+
+def compiled(rng: random.Random, tables: list[TableVersion]) -> CompiledFeed:
+    """Return a changefeed of random settings that knows all topics and schemas."""
+    uri, config = rng.choice(FEEDS)
+    rule = rng.choice(DISPATCHERS)
+    rules = [*config.get("sink", {}).get("dispatchers", []), *([{"matcher": ["*.*"], **rule}] if rule else [])]
+    sink = {**config.get("sink", {}), **({"dispatchers": rules} if rules else {})}
+    if "topic" in rule and "avro" in uri:
+        sink["dispatchers"][0]["topic"] = "{schema}_{table}"
+    feed = compile_feed(load_changefeed(uri, {**config, "sink": sink}), "default")
+    names = {feed.topic(table.schema, table.table) for table in tables}
+    feed = replace(feed, partitions={name: 3 + len(name) % 3 for name in (*names, "t")}, force_replicate=True)
+    if rng.random() < 0.25:  # topics that take less than the changefeed may send
+        feed = replace(feed, topic_message_bytes={name: rng.choice([700, 10_000]) for name in sorted(names)})
+    if rng.random() < 0.25:  # of sinks that are behind a topic of the bus's own
+        form = rng.choice(["csv", "canal-json"])
+        files = compile_feed(load_changefeed(f"file:///d?protocol={form}"), "default").encoder
+        feed = replace(feed, encoder=rng.choice([SqlRowsEncoder(), files]), large_messages=None)
+    schemas = {(schema.subject, schema.update_ts): 0 for table in tables for schema in feed.row_schemas(table)}
+    return replace(feed, schema_ids={key: number for number, key in enumerate(schemas, 1)})
+
+
+def chunks_of(rng: random.Random, tables: list[TableVersion], *, damage: bool) -> list[RowChanges]:
+    chunks = []
+    for number, table in enumerate(tables):
+        physical_id = table.physical_ids[0]
+        stand_in = replace(table, table_id=physical_id)
+        broken = damage and rng.random() < 0.1
+        changes = [random_change(rng, stand_in, at, damage=broken) for at in range(rng.choice([1, 2, 9, 40]))]
+        moved = [replace(change, commit_ts=change.commit_ts + number) for change in changes]
+        chunks.append(row_changes(physical_id, moved))
+    return chunks
+
+
+def alone(chunk: RowChanges, schemas: Any, feed: CompiledFeed) -> Any:
+    """Return the records of one table, each version by a pass of its own, or what its error says."""
+    given = Settings(encoded_at_ms=5, store_claim=None, on_corrupt=None)
+    try:
+        parts = [run_version(rows, version, feed, given) for version, rows in wanted_versions(chunk, schemas, feed)]
+        return join_records([no_records(), *parts])
+    except BusError as error:
+        return error.code, str(error.fields)
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 2**48), damage=st.booleans())
+def test_rows_of_many_tables_run_together_equal_those_run_table_by_table(seed: int, damage: bool) -> None:
+    rng = random.Random(seed)
+    tables = tables_of(rng)
+    schemas: Any = Schemas(tables)
+    feed, chunks = compiled(rng, tables), chunks_of(rng, tables, damage=damage)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shared_pass, "PASS_ROWS_MAX", rng.choice([50, 100_000]))
+        patch.setattr(shared_pass, "WAITING_BYTES_MAX", rng.choice([1_000, 100_000_000]))
+        patch.setattr(shared_pass, "TABLE_ROWS_MAX", rng.choice([5, 100_000]))
+        expected = [alone(chunk, schemas, feed) for chunk in chunks]
+        errors = [outcome for outcome in expected if isinstance(outcome, tuple)]
+        try:
+            plans = TablePlans()
+            produced = list(run_chunks(chunks, schemas, feed, encoded_at_ms=5, plans=plans))
+            ledger = FlowLedger()
+            again = list(run_chunks(chunks, schemas, feed, encoded_at_ms=5, plans=plans, ledger=ledger))
+        except BusError as error:
+            assert (error.code, str(error.fields)) in errors
+            return
+    assert not errors
+    whole, parts, repeated = (sort_records(join_records([no_records(), *each])) for each in (expected, produced, again))
+    assert parts.equals(whole)
+    assert repeated.equals(whole)
+    assert not list(differences(books_of(ledger, chunks, again), may_repeat=False))
+
+
+def books_of(ledger: FlowLedger, chunks: list[RowChanges], produced: Any) -> CutFlow:
+    """Return the books of a cut of these chunks, when its records have been put in order."""
+    ledger.gather(sum(map(len, chunks)))
+    in_order(produced, may_repeat=False, on_order=ledger.write)
+    return ledger.close()
+
+
+class Kept:
+    """Keeps passes, and what chunks come to."""
+
+    def __init__(self) -> None:
+        self.passes: dict[Hashable, tuple[object, EncodedPass | None]] = {}
+
+    def landed(self, rows: RowChanges) -> FlowSum | None:
+        return sums_of_changes([rows])[0] if len(rows) else None
+
+    def encoded(self, key: Hashable, keeps: object, make: Callable[[], EncodedPass | None]) -> EncodedPass | None:
+        if key not in self.passes:
+            self.passes[key] = keeps, make()
+        return self.passes[key][1]
+
+
+def moved(feed: CompiledFeed, uri_topic: str, tables: list[TableVersion]) -> CompiledFeed:
+    """Return the same changefeed with topics, partitions and limits of its own, and the schemas' ids as they are."""
+    uri = f"kafka://h:1/{uri_topic}?protocol=canal-json"
+    rules = {"sink": {"dispatchers": [{"matcher": ["*.*"], "topic": uri_topic + "_{schema}_{table}"}]}}
+    others = compile_feed(load_changefeed(uri, rules), "default")
+    other = replace(feed, dispatcher=others.dispatcher, default_topic=uri_topic, topic_message_bytes={})
+    names = {other.topic(table.schema, table.table) for table in tables}
+    partitions = {name: 1 if uri_topic == "u" else 2 + len(name) % 4 for name in (*names, uri_topic)}
+    schemas = {(schema.subject, schema.update_ts): 0 for table in tables for schema in other.row_schemas(table)}
+    return replace(other, partitions=partitions, schema_ids={key: number for number, key in enumerate(schemas, 1)})
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 2**48))
+def test_passes_that_another_changefeed_has_made_equal_those_made_anew(seed: int) -> None:
+    rng = random.Random(seed)
+    tables = tables_of(rng)
+    schemas: Any = Schemas(tables)
+    first, chunks, kept = compiled(rng, tables), chunks_of(rng, tables, damage=False), Kept()
+    feeds = [first, moved(first, "u", tables), moved(compiled(rng, tables), "v", tables), first]
+    for feed in feeds:
+        expected = [alone(chunk, schemas, feed) for chunk in chunks]
+        if any(isinstance(outcome, tuple) for outcome in expected):
+            continue
+        ledger, alone_ledger = FlowLedger(), FlowLedger()
+        produced = list(run_chunks(chunks, schemas, feed, encoded_at_ms=5, kept=kept, ledger=ledger))
+        by_itself = list(run_chunks(chunks, schemas, feed, encoded_at_ms=5, ledger=alone_ledger))
+        whole, parts = (sort_records(join_records([no_records(), *each])) for each in (expected, produced))
+        assert parts.equals(whole)
+        books = books_of(ledger, chunks, produced)
+        assert not list(differences(books, may_repeat=False))
+        assert books == books_of(alone_ledger, chunks, by_itself)
+
+
+def test_a_pass_is_made_once_for_changefeeds_that_differ_in_their_topics_and_anew_at_another_time() -> None:
+    for seed in range(50):
+        rng = random.Random(seed)
+        tables = tables_of(rng)
+        schemas: Any = Schemas(tables)
+        feed = compile_feed(load_changefeed("kafka://h:1/t?protocol=canal-json", {}), "default")
+        feeds = [moved(replace(feed, force_replicate=True), topic, tables) for topic in ("u", "v")]
+        chunks, kept = chunks_of(rng, tables, damage=False), Kept()
+        made = []
+        for each, encoded_at_ms in ((feeds[0], 5), (feeds[1], 5), (feeds[0], 6)):
+            list(run_chunks(chunks, schemas, each, encoded_at_ms=encoded_at_ms, kept=kept))
+            made.append(len(kept.passes))
+        if made[0]:
+            assert made == [made[0], made[0], 2 * made[0]]
+            return
+    pytest.fail("no seed has tables that share a pass")
+
+
+def test_changefeeds_of_different_table_routes_share_no_pass() -> None:
+    route = {"sink": {"dispatchers": [{"matcher": ["*.*"], "target-schema": "x", "target-table": "{schema}.{table}"}]}}
+    uri, passes = "kafka://h:1/t?protocol=canal-json", 0
+    for seed in range(20):
+        rng = random.Random(seed)
+        tables = tables_of(rng)
+        schemas: Any = Schemas(tables)
+        plain, routed = (
+            replace(compile_feed(load_changefeed(uri, rules), "default"), force_replicate=True, partitions={"t": 1})
+            for rules in ({}, route)
+        )
+        chunks, kept = chunks_of(rng, tables, damage=False), Kept()
+        for feed in (plain, routed):
+            expected = [alone(chunk, schemas, feed) for chunk in chunks]
+            if any(isinstance(outcome, tuple) for outcome in expected):
+                break
+            produced = list(run_chunks(chunks, schemas, feed, encoded_at_ms=5, kept=kept))
+            whole, parts = (sort_records(join_records([no_records(), *each])) for each in (expected, produced))
+            assert parts.equals(whole)
+            passes += len(kept.passes)
+    assert passes, "no seed has tables that share a pass"
+
+
+@given(seed=st.integers(0, 2**48))
+def test_tables_are_alike_when_only_names_ids_and_versions_differ(seed: int) -> None:
+    rng = random.Random(seed)
+    first = random_table(rng)
+    second = replace(first, schema="x", table="y", schema_id=9, table_id=TableId(8), version=Ts(7), update_ts=Ts(6))
+    assert are_alike(first, second)
+    column = first.columns[-1]
+    changed = replace(column, comment=column.comment + "!")
+    for differing in (
+        replace(second, columns=(*first.columns[:-1], changed)),
+        replace(second, columns=first.columns[:-1]),
+        replace(second, charset="gbk"),
+        replace(second, handle_columns=(*first.handle_columns, 0)),
+        replace(second, partitions=(PartitionVersion(id=TableId(8), name="p"),)),
+    ):
+        assert not are_alike(first, differing)
+
+
+def test_shared_pass_that_is_refused_is_counted_and_its_tables_are_run_alone() -> None:
+    refused: list[tuple[str, int]] = []
+
+    def note(error: BusError, count: int) -> None:
+        refused.append((error.code, count))
+
+    def refusing(rows: Any, version: Any, feed: Any, settings: Any, alike: Any = None) -> Any:
+        if alike is not None:
+            raise CorruptDataError("one of the tables")
+        return run_version(rows, version, feed, settings)
+
+    for seed in range(50):
+        rng = random.Random(seed)
+        tables = tables_of(rng)
+        schemas: Any = Schemas(tables)
+        feed, chunks = compiled(rng, tables), chunks_of(rng, tables, damage=False)
+        expected = [alone(chunk, schemas, feed) for chunk in chunks]
+        if any(isinstance(outcome, tuple) for outcome in expected):
+            continue
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(shared_pass, "run_version", refusing)
+            ledger = FlowLedger()
+            produced = list(run_chunks(chunks, schemas, feed, encoded_at_ms=5, on_refused=note, ledger=ledger))
+        whole, parts = (sort_records(join_records([no_records(), *each])) for each in (expected, produced))
+        assert parts.equals(whole)
+        assert not list(differences(books_of(ledger, chunks, produced), may_repeat=False))
+        if refused:
+            assert refused == [("bus.corrupt_data", count) for count in range(1, len(refused) + 1)]
+            return
+    pytest.fail("no seed has tables that share a pass")

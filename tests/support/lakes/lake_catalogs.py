@@ -1,0 +1,125 @@
+"""Catalogs of lake tables for tests: a database file by JDBC, for tables in a folder or on a server that speaks S3, and
+Iceberg's own server of REST catalogs, on loopback.
+
+The server is what Iceberg's tests run (``RESTCatalogServlet`` over a JDBC catalog); Py4J starts it, as its own main
+listens on every address. Jars come by Ivy, once, into the cache; where they cannot be had, tests skip and say so.
+"""
+
+import sqlite3
+import subprocess
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
+from pyiceberg.catalog import load_catalog
+from pyiceberg.table import StaticTable, Table
+
+from compose.ports import LOOPBACK
+from compose.stack.jars import cache_dir, pyspark_jars
+from compose.stack.java import find_java
+from tests.support.lakes.lake import Lake
+
+_IVY_FILE = Path(__file__).with_name("ivy-lake-catalogs.xml")
+_IVY_TIMEOUT_S = 300
+S3_KEY, S3_SECRET = "ak", "lake-secret"
+
+
+def catalog_jars(conf: str) -> list[Path]:
+    """Return the jars of ``drivers``, ``s3`` or ``server``, fetching them where needed, or skip the test."""
+    folder = cache_dir() / "jars" / f"lake-catalogs-{conf}"
+    if not (folder / "whole").exists():
+        ivy = next(pyspark_jars().glob("ivy-*.jar"))
+        command = [str(find_java()), "-cp", str(ivy), "org.apache.ivy.Main", "-m2compatible", "-warn"]
+        command += ["-cache", str(cache_dir() / "jars" / ".ivy"), "-ivy", str(_IVY_FILE), "-confs", conf]
+        command += ["-retrieve", f"{folder}/[artifact]-[revision](-[classifier]).[ext]"]
+        ran = subprocess.run(command, capture_output=True, text=True, timeout=_IVY_TIMEOUT_S, check=False)
+        if ran.returncode != 0:
+            warnings.warn(f"NOT TESTED, catalogs of lake tables: {ran.stdout[-500:]}", stacklevel=1)
+            pytest.skip("no jars of lake catalogs")
+        (folder / "whole").touch()
+    return sorted(folder.glob("*.jar"))
+
+
+@dataclass(frozen=True)
+class JdbcLake(Lake):
+    """Tables that a SQLite database lists."""
+
+    def metadata(self, schema: str, table: str) -> Path | None:
+        """Return the metadata file that the catalog names; None: there is no table."""
+        location = self.location(schema, table)
+        return None if location is None else Path(location.removeprefix("file:"))
+
+    def location(self, schema: str, table: str) -> str | None:
+        """Return where that file is, as the catalog says it."""
+        query = "SELECT metadata_location FROM iceberg_tables WHERE table_namespace = ? AND table_name = ?"
+        with sqlite3.connect(f"{self.folder}.db") as database:
+            if not database.execute("SELECT 1 FROM sqlite_master WHERE name = 'iceberg_tables'").fetchone():
+                return None
+            row = database.execute(query, (schema, table)).fetchone()
+        return None if row is None else str(row[0])
+
+
+@dataclass(frozen=True)
+class S3Lake(JdbcLake):
+    """Tables that a SQLite database lists, and that stand in a bucket."""
+
+    endpoint: str = ""
+
+    def table(self, schema: str, table: str) -> StaticTable:
+        """Open a table as it is now, with the S3 client of pyiceberg's."""
+        location = self.location(schema, table)
+        assert location is not None, f"{schema}.{table} is not in the lake"
+        options = {"s3.endpoint": self.endpoint, "s3.region": "us-east-1"}
+        options |= {"s3.access-key-id": S3_KEY, "s3.secret-access-key": S3_SECRET}
+        return StaticTable.from_metadata(location, properties=options)
+
+
+@dataclass(frozen=True)
+class RestLake(Lake):
+    """Tables that a REST catalog gives out."""
+
+    address: str = ""
+
+    def metadata(self, schema: str, table: str) -> Path | None:
+        """Return the metadata file that the catalog names."""
+        return Path(self._load(schema, table).metadata_location.removeprefix("file:"))
+
+    def _load(self, schema: str, table: str) -> Table:
+        return load_catalog("lake", type="rest", uri=self.address).load_table((schema, table))
+
+
+@contextmanager
+def rest_server(folder: Path) -> Iterator[RestLake]:
+    """Run a REST catalog whose tables stand in ``folder``."""
+    jars = [*catalog_jars("server"), *pyspark_jars().glob("hadoop-client-*.jar"), *pyspark_jars().glob("py4j-*.jar")]
+    jars += pyspark_jars().glob("commons-logging-*.jar")
+    port, token = launch_gateway(
+        classpath=":".join(map(str, jars)), die_on_exit=True, java_path=str(find_java()), enable_auth=True
+    )
+    gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port, auth_token=token, auto_convert=True))
+    try:
+        server = _started(gateway.jvm, folder)
+        yield RestLake(folder, f"http://{LOOPBACK}:{server.getURI().getPort()}")
+        server.stop()
+    finally:
+        gateway.shutdown()
+
+
+def _started(jvm: Any, folder: Path) -> Any:
+    options = {"type": "jdbc", "uri": f"jdbc:sqlite:{folder}-rest.db", "warehouse": str(folder)}
+    catalog = jvm.org.apache.iceberg.CatalogUtil.buildIcebergCatalog(
+        "server", options, jvm.org.apache.hadoop.conf.Configuration()
+    )
+    servlet = jvm.org.apache.iceberg.rest.RESTCatalogServlet(jvm.org.apache.iceberg.rest.RESTCatalogAdapter(catalog))
+    jetty = jvm.org.eclipse.jetty
+    handler = jetty.servlet.ServletContextHandler()
+    handler.addServlet(jetty.servlet.ServletHolder(servlet), "/*")
+    server = jetty.server.Server(jvm.java.net.InetSocketAddress(LOOPBACK, 0))
+    server.setHandler(handler)
+    server.start()
+    return server

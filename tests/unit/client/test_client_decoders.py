@@ -1,0 +1,118 @@
+"""Messages that TiCDC itself wrote, read by the client library and, on its own, by tests/support/topics/messages.py."""
+
+import json
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from consumers.client.avro import AvroDecoder
+from consumers.client.canal_json import CanalJsonDecoder
+from consumers.client.changes import Ddl, Row
+from consumers.client.core.partition import PartitionKey, StreamRecord
+from consumers.client.errors import MessageError
+from schemas.ids import Ts
+from schemas.sink.position import Position, PositionClass, RowOp
+from tests.support.recorded.recording import oracle
+from tests.support.topics.materialise import message_of, plain
+from tests.support.topics.messages import AvroDecoder as OracleAvro
+from tests.support.topics.messages import Message, TopicRecord, decode_canal_json
+
+PLACE = PartitionKey("t", 3)
+OPS = {"insert": RowOp.INSERT, "update": RowOp.UPDATE, "delete": RowOp.DELETE}
+
+
+def record_of(line: dict[str, Any]) -> tuple[StreamRecord, Position, TopicRecord]:
+    key, value = message_of(line)
+    ts, start_ts = Ts(line["commit_ts"]), Ts(line["start_ts"])
+    if line["op"] == "ddl":
+        position = Position(ts, PositionClass.DDL, start_ts)
+    else:
+        position = Position(ts, PositionClass.ROW, start_ts, OPS[line["op"]])
+    return StreamRecord(PLACE, 7, key, value, position.encode()), position, TopicRecord("t", 3, 7, key, value)
+
+
+def check(change: Row | Ddl, said: Message, position: Position) -> None:
+    assert (change.schema, change.table, change.commit_ts, change.start_ts) == (
+        said.schema,
+        said.table,
+        position.commit_ts,
+        position.start_ts,
+    )
+    if isinstance(change, Ddl):
+        assert change.query == said.query
+        return
+    assert change.op == said.op
+    assert change.key_names == said.pk
+    types = said.types or {}
+    for mine, theirs in ((change.columns, said.columns), (change.old, said.old)):
+        assert (mine is None) == (theirs is None)
+        for name, value in (mine or {}).items():
+            assert theirs is not None
+            kind = types.get(name, "").split("(")[0].split(" ")[0].upper()
+            kind = "BLOB" if kind.endswith("BLOB") else kind
+            assert plain(value, kind) == plain(theirs[name], kind), (name, kind)
+        assert set(mine or {}) == set(theirs or {})
+
+
+def lines(name: str) -> list[dict[str, Any]]:
+    return [
+        line
+        for line in oracle(f"encoded/{name}")
+        if line.get("op") in {*OPS, "ddl"} and (line.get("key") or line.get("value"))
+    ]
+
+
+def test_canal_json_decoder_of_all_recorded_messages_says_what_the_message_says() -> None:
+    decoder, recorded = CanalJsonDecoder(), lines("canal-json")
+    assert len(recorded) > 1_000
+    for line in recorded:
+        record, position, topic_record = record_of(line)
+        check(decoder(record, position), decode_canal_json(topic_record), position)
+
+
+def test_canal_json_decoder_gives_values_the_types_of_their_columns() -> None:
+    value = (
+        b'{"database":"d","table":"t","pkNames":["id"],"isDdl":false,"type":"INSERT","old":null,'
+        b'"mysqlType":{"id":"bigint(20) unsigned","f":"double","d":"decimal(10,2)","b":"varbinary(4)","s":"varchar(9)",'
+        b'"n":"int"},'
+        b'"data":[{"id":"18446744073709551615","f":"1.5","d":"0.10","b":"\\u00ff\\u0000","s":"\\u00fc","n":null}]}'
+    )
+    position = Position(Ts(9), PositionClass.ROW, Ts(5), RowOp.INSERT, b"k")
+    row = CanalJsonDecoder()(StreamRecord(PLACE, 1, None, value, position.encode()), position)
+    assert isinstance(row, Row)
+    assert row.columns == {
+        "id": 18446744073709551615,
+        "f": 1.5,
+        "d": Decimal("0.10"),
+        "b": b"\xff\x00",
+        "s": "ü",
+        "n": None,
+    }
+    assert row.key == (18446744073709551615,)
+
+
+@pytest.mark.parametrize("value", [b"", b"{}", b"[1]", b'{"database":1', None])
+def test_canal_json_decoder_with_something_else_names_the_record(value: bytes | None) -> None:
+    position = Position(Ts(9), PositionClass.ROW, Ts(5), RowOp.INSERT, b"k")
+    with pytest.raises(MessageError, match=r"topic=t, partition=3, offset=1"):
+        CanalJsonDecoder()(StreamRecord(PLACE, 1, None, value, position.encode()), position)
+
+
+def test_avro_decoder_of_all_recorded_messages_says_what_the_message_says() -> None:
+    texts = {
+        line["schema_id"]: json.dumps(line["schema"]) for line in oracle("encoded/avro") if line["op"] == "avro_schema"
+    }
+    decoder, theirs = AvroDecoder(texts.__getitem__), OracleAvro(texts.__getitem__)
+    recorded = lines("avro")
+    assert len(recorded) > 1_000
+    for line in recorded:
+        record, position, topic_record = record_of(line)
+        check(decoder(record, position), theirs(topic_record), position)
+
+
+@pytest.mark.parametrize("key", [b"", b"\x01abcd", b"\x00\x00\x00\x00\x09rest"])
+def test_avro_decoder_with_something_else_names_the_record(key: bytes) -> None:
+    position = Position(Ts(9), PositionClass.ROW, Ts(5), RowOp.DELETE, b"k")
+    with pytest.raises(MessageError, match=r"topic=t, partition=3, offset=1"):
+        AvroDecoder(dict[int, str]().__getitem__)(StreamRecord(PLACE, 1, key, None, position.encode()), position)

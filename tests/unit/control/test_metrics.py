@@ -1,0 +1,463 @@
+"""The page of metrics, read back by Prometheus' own parser."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from compose.capture.api_addresses import ApiAddresses
+from compose.capture.api_backend import ApiBackend
+from compose.capture.metrics import pull_of, rule_of
+from consumers.control.api.bodies import StoredFeed
+from consumers.control.api.metrics import STALLS_SHOWN, MetricsSnapshot, Pull, Stall, metrics_text
+from consumers.control.owner.figures import Rule, SchedulerFigures
+from consumers.control.owner.image_progress import FeedProgress, TableProgress
+from consumers.control.owner.owner_loop import Reigning
+from edges.kafka.access import KafkaAccess
+from edges.zookeeper.access import ZooKeeperAccess
+from edges.zookeeper.session import Session
+from producers.pull.feed.types import FeedCounters, SpanStatus
+from producers.pull.images.scanner import ImageCounters
+from producers.pull.landing.landing import LandingCounters
+from producers.pull.locks.resolver import LockCounters
+from producers.pull.puller import PullerStats
+from producers.tls import TlsSettings
+from schemas.ids import TableId, Ts, UpstreamId, compose_ts
+from schemas.nodes.changefeed import (
+    ChangefeedError,
+    ChangefeedInfo,
+    ChangefeedState,
+    ChangefeedStatus,
+    ZkPaths,
+    encode_changefeed_info,
+    encode_changefeed_status,
+)
+from schemas.rawlog.frontier import FrontierRecord, HeldDdl, HeldTables
+from schemas.sink.figures import LEAST_DDL_US, LEAST_ROWS, LEAST_US, SinkFigures, Spread
+from schemas.tidb.spans import TableSpan
+from tests.support.control.api import Api
+from tests.support.control.memory_bus import ME, OTHER, Memory
+from tests.support.control.memory_zookeeper import MemoryZooKeeper
+
+NOW_S = 1_700_000_100.0
+PULL = Pull(
+    upstream=UpstreamId("u"),
+    tables=3,
+    spans=4,
+    regions=50,
+    regions_initialized=48,
+    scans_running=2,
+    scans_waiting=1,
+    streams=5,
+    messages=600,
+    message_bytes=70_000,
+    events=800,
+    changes=900,
+    stream_failures=6,
+    troubles={"not_leader": 4, 'odd"one': 1},
+    stalls=(),
+    held_bytes=1_000,
+    spilled_bytes=2_000,
+    landed_rows=31,
+    landed_records=32,
+    landed_bytes=33,
+    acked_rows=34,
+    acked_records=35,
+    in_flight=36,
+    broker_waits=True,
+    image_scans=45,
+    image_scans_failed=46,
+    image_rows=47,
+    image_bytes=48,
+    locks={"committed": 41, "rolled_back": 42, "left_alive": 43},
+)
+RULE = Rule(
+    upstream=UpstreamId("u"),
+    owner_s=12.5,
+    resolved_ts=compose_ts(1_700_000_098_500, 7),
+    held_ddl=1,
+    held_tables=2,
+    scheduling=SchedulerFigures(
+        tables=9,
+        capture_spans={ME.capture_id: 5, OTHER.capture_id: 6},
+        states={"replicating": 10, "prepare": 1},
+        tasks={"add": 11, "move": 2, "remove": 0},
+        running=1,
+    ),
+    images=(
+        FeedProgress(
+            namespace="default",
+            id="a",
+            state="running",
+            tables_left=5,
+            tables_done=6,
+            tables_paused=1,
+            rows=7,
+            bytes=8,
+            tables=(
+                TableProgress(table_id=TableId(1), name="d.t", mode="initial", done_share=0.25),
+                TableProgress(table_id=TableId(3), name="d.t", partition="p1", mode="initial", done_share=0.5),
+                TableProgress(table_id=TableId(2), name="d.u", mode="initial"),
+            ),
+        ),
+    ),
+)
+
+
+def feed(name: str, state: ChangefeedState, namespace: str = "default") -> StoredFeed:
+    info = ChangefeedInfo(
+        changefeed_id=name,
+        namespace=namespace,
+        upstream=UpstreamId("u"),
+        sink_uri="kafka://h:1/t",
+        config={},
+        start_ts=Ts(1),
+        target_ts=None,
+        create_time="",
+        creator_version="",
+        desired_state="stopped" if state == "stopped" else "normal",
+    )
+    checkpoint_ts, resolved_ts = compose_ts(1_700_000_090_000, 3), compose_ts(1_700_000_095_250, 0)
+    status = ChangefeedStatus(state=state, checkpoint_ts=checkpoint_ts, resolved_ts=resolved_ts, sorter_deaths=2)
+    return StoredFeed(info, status)
+
+
+def scrape(snapshot: MetricsSnapshot) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+    """Return each sample's value by name and labels."""
+    return read(metrics_text(snapshot)[0].decode())
+
+
+def read(text: str) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+    samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+    series = {(sample.name, frozenset(sample.labels.items())): sample.value for sample in samples}
+    assert len(series) == len(samples), "one series was said twice"
+    return series
+
+
+def of(page: Mapping[tuple[str, frozenset[tuple[str, str]]], float], name: str, **labels: str) -> float:
+    return page[name, frozenset(labels.items())]
+
+
+def test_metrics_of_an_owner_have_the_snapshots_values() -> None:
+    page = scrape(MetricsSnapshot(at_s=NOW_S, pull=PULL, rule=RULE, feeds=[]))
+    expected = {
+        "tidebus_frontier_resolved_ts": 1_700_000_098_500,
+        "tidebus_frontier_resolved_ts_lag": 1.5,
+        "tidebus_frontier_held_ddl": 1,
+        "tidebus_frontier_held_tables": 2,
+        "tidebus_puller_tables": 3,
+        "ticdc_processor_num_of_tables": 3,
+        "ticdc_scheduler_table": 9,
+        "ticdc_scheduler_task_running": 1,
+        "tidebus_puller_spans": 4,
+        "tidebus_puller_regions": 50,
+        "tidebus_puller_regions_initialized": 48,
+        "tidebus_puller_scans_running": 2,
+        "tidebus_puller_scans_waiting": 1,
+        "ticdc_kvclient_event_feed_count": 5,
+        "tidebus_feed_messages_total": 600,
+        "tidebus_feed_message_bytes_total": 70_000,
+        "tidebus_feed_events_total": 800,
+        "tidebus_feed_changes_total": 900,
+        "tidebus_feed_stream_failures_total": 6,
+        "tidebus_matcher_held_bytes": 1_000,
+        "tidebus_matcher_spilled_bytes": 2_000,
+        "tidebus_landing_rows_total": 31,
+        "tidebus_landing_records_total": 32,
+        "tidebus_landing_bytes_total": 33,
+        "tidebus_landing_acked_rows_total": 34,
+        "tidebus_landing_acked_records_total": 35,
+        "tidebus_landing_in_flight_records": 36,
+        "tidebus_image_scans_total": 45,
+        "tidebus_image_scans_failed_total": 46,
+        "tidebus_image_scan_rows_total": 47,
+        "tidebus_image_scan_bytes_total": 48,
+        "ticdc_event_store_subscription_num": 4,
+        "ticdc_schema_store_register_table_num": 3,
+        "ticdc_event_store_write_bytes": 33,
+        "ticdc_event_store_write_requests_count": 32,
+        "ticdc_scheduler_span_count": 11,
+        "tidebus_landing_waits_for_kafka": 1,
+    }
+    assert {name: of(page, name, upstream="u") for name in expected} == expected
+    for kind, count in PULL.troubles.items():
+        assert of(page, "ticdc_kvclient_event_feed_error_count", upstream="u", type=kind) == count
+    assert of(page, "ticdc_puller_txn_collect_event_count", upstream="u", type="kv") == 900
+    assert of(page, "ticdc_event_store_input_event_count", upstream="u", type="kv") == 31
+    for state, count in (("scanning", 2), ("waiting", 1)):
+        assert of(page, "ticdc_subscription_client_requested_region_count", upstream="u", state=state) == count
+    for part in ("log_puller", "event_store", "schema_store"):
+        assert of(page, f"ticdc_{part}_resolved_ts_lag") == 1.5
+    for outcome, count in PULL.locks.items():
+        assert of(page, "tidebus_locks_total", upstream="u", outcome=outcome) == count
+    assert of(page, "ticdc_scheduler_capture_table", upstream="u", capture="other") == 6
+    assert of(page, "ticdc_scheduler_table_replication_state", upstream="u", state="prepare") == 1
+    assert of(page, "ticdc_scheduler_task", upstream="u", task="add") == 11
+    images = {"tables_left": 5, "tables_done": 6, "tables_paused": 1, "rows": 7, "bytes": 8, "chunks": 0}
+    for name, value in images.items():
+        assert of(page, f"tidebus_image_{name}", namespace="default", changefeed="a") == value
+    ratios = [(dict(labels), value) for (name, labels), value in page.items() if "done_ratio" in name]
+    assert sorted((labels["table"], labels["table_id"], value) for labels, value in ratios) == [
+        ("d.t", "1", 0.25), ("d.t", "3", 0.5),
+    ], "partitions have one name"  # fmt: skip
+    assert of(page, "ticdc_owner_ownership_counter") == 12.5
+    assert of(page, "tidebus_metadata_readable") == 1
+    assert of(page, "process_resident_memory_bytes") > 0
+
+
+@pytest.mark.parametrize(
+    ("state", "number", "lags"),
+    [
+        ("normal", 0, True),
+        ("pending", 1, True),
+        ("failed", 2, False),
+        ("stopped", 3, False),
+        ("finished", 4, False),
+        ("removed", 5, False),
+        ("warning", 6, True),
+    ],
+)
+def test_metrics_of_a_changefeed_are_ticdcs(state: ChangefeedState, number: int, lags: bool) -> None:
+    page = scrape(
+        MetricsSnapshot(at_s=NOW_S, pull=PULL, rule=RULE, feeds=[feed("cf", state), feed("cf", state, "other")])
+    )
+    for namespace in ("default", "other"):
+        key = {"namespace": namespace, "changefeed": "cf"}
+        assert of(page, "ticdc_owner_status", **key) == number
+        assert of(page, "ticdc_processor_exit_with_error_count", **key) == 2
+        assert of(page, "ticdc_owner_checkpoint_ts", **key) == 1_700_000_090_000
+        assert of(page, "ticdc_owner_resolved_ts", **key) == 1_700_000_095_250
+        assert of(page, "ticdc_scheduler_slow_table_checkpoint_ts", **key) == 1_700_000_090_000
+        assert of(page, "ticdc_scheduler_slow_table_resolved_ts", **key) == 1_700_000_095_250
+        assert of(page, "ticdc_scheduler_slow_table_puller_resolved_ts", **key) == 1_700_000_098_500
+        assert of(page, "ticdc_scheduler_slow_table_puller_resolved_ts_lag", **key) == 1.5
+        for name, lag_s in (("ticdc_owner_checkpoint_ts_lag", 10.0), ("ticdc_owner_resolved_ts_lag", 4.75)):
+            assert page.get((name, frozenset(key.items()))) == (lag_s if lags else None)
+
+
+def test_metrics_of_flow_proofs_tell_stages_apart_and_what_differs() -> None:
+    kafka = feed("kafka", "normal")
+    assert kafka.status is not None
+    alone = replace(kafka, status=replace(kafka.status, windows_proven=5, error=None))
+    broken = ChangefeedError(code="apply.flow_broken", message="rows are lost", time="")
+    status = replace(kafka.status, windows_proven=7, windows_unproven=2, error=broken)
+    behind = replace(feed("base", "failed"), status=status, sorter_status=replace(status, windows_proven=9))
+    page = scrape(MetricsSnapshot(at_s=NOW_S, pull=PULL, rule=RULE, feeds=[alone, behind]))
+    windows = {
+        (key["changefeed"], key["stage"], key["outcome"]): value
+        for (name, labels), value in page.items()
+        if name == "tidebus_flow_windows" and (key := dict(labels))
+    }
+    assert windows == {
+        ("kafka", "sorter", "proven"): 5,
+        ("kafka", "sorter", "differing"): 0,
+        ("base", "sorter", "proven"): 9,
+        ("base", "sorter", "differing"): 0,
+        ("base", "processor", "proven"): 7,
+        ("base", "processor", "unproven"): 2,
+        ("base", "processor", "differing"): 1,
+    }
+
+
+def test_metrics_of_sinks_have_ticdcs_words_for_their_kinds_and_errors() -> None:
+    feeds = []
+    for name, uri in (("db", "mysql+ssl://u@h/"), ("files", "s3://b/p"), ("topics", "kafka://h:1/t")):
+        made = feed(name, "normal")
+        assert made.status is not None
+        status = replace(made.status, dml_errors=3, ddl_errors=4)
+        feeds.append(replace(made, info=replace(made.info, sink_uri=uri), status=status))
+    page = scrape(MetricsSnapshot(at_s=NOW_S, pull=PULL, rule=RULE, feeds=feeds))
+    for changefeed, kind in (("db", "TxnSink"), ("files", "cloudstorage"), ("topics", "sink")):
+        for event_type, count in (("dml", 3), ("ddl", 4)):
+            key = {"namespace": "default", "changefeed": changefeed, "type": kind, "event_type": event_type}
+            assert of(page, "ticdc_sink_execution_error", **key) == count
+
+
+def test_metrics_of_what_processors_write_are_ticdcs_histograms() -> None:
+    durations = Spread().of(900, LEAST_US).of(3_000, LEAST_US)
+    sink = SinkFigures(
+        flushes_us=durations,
+        queued_us=Spread().of(1, LEAST_US),
+        batch_rows=Spread().of(5, LEAST_ROWS).of(1, LEAST_ROWS),
+        ddls_us=Spread().of(25_000, LEAST_DDL_US),
+        files=7,
+        file_bytes=800,
+    )
+    uris = {"db": "tidb://u@h/", "files": "file:///d", "topics": "kafka://h:1/t"}
+    feeds = [
+        replace(made, info=replace(made.info, sink_uri=uri), sink=sink)
+        for name, uri in uris.items()
+        if (made := feed(name, "normal"))
+    ]
+    page = scrape(MetricsSnapshot(at_s=NOW_S, pull=PULL, rule=RULE, feeds=feeds))
+    db, files = ({"namespace": "default", "changefeed": name} for name in ("db", "files"))
+    flush = "ticdc_sink_txn_worker_flush_duration"
+    below = {bound: of(page, f"{flush}_bucket", **db, id="all", le=bound) for bound in ("0.001", "0.002", "0.004")}
+    assert below == {"0.001": 1, "0.002": 1, "0.004": 2}
+    assert of(page, f"{flush}_count", **db, id="all") == of(page, f"{flush}_bucket", **db, id="all", le="+Inf") == 2
+    assert of(page, f"{flush}_sum", **db, id="all") == of(page, "ticdc_sink_txn_sink_dml_batch_commit_sum", **db)
+    assert of(page, "ticdc_sink_txn_queue_duration_bucket", **db, le="0.001") == 1
+    assert of(page, "ticdc_sink_ddl_exec_duration_sum", **db, type="TxnSink") == 0.025
+    assert of(page, "ticdc_sink_ddl_exec_duration_bucket", **db, type="TxnSink", le="0.04") == 1
+    assert of(page, "ticdc_sink_ddl_exec_count", **db, type="TxnSink") == 1
+    assert of(page, "ticdc_sink_txn_worker_handled_rows", **db, id="all") == 6
+    assert of(page, "ticdc_sink_batch_row_count_bucket", **db, type="TxnSink", le="4.0") == 1
+    assert of(page, "ticdc_sink_batch_row_count_count", **files, type="cloudstorage") == 2
+    assert of(page, "ticdc_sink_cloud_storage_flush_duration_seconds_sum", **files) == 0.0039
+    assert of(page, "ticdc_sink_cloud_storage_file_count", **files) == 7
+    assert of(page, "ticdc_sink_cloud_storage_write_bytes_total", **files) == 800
+    of_kafka = {name for name, labels in page if ("changefeed", "topics") in labels and name.startswith("ticdc_sink_")}
+    assert not any("txn" in name or "cloud" in name or "ddl" in name for name in of_kafka)
+
+
+def test_metrics_when_many_spans_stall_name_the_tables_that_stand_longest() -> None:
+    stalls = [Stall(TableId(number), "scanning" if number % 2 else "lock", float(number)) for number in range(1, 101)]
+    again = [Stall(TableId(100), "scanning", 500.0), Stall(TableId(99), "lock", 1.0)]  # other spans of two tables
+    page = scrape(MetricsSnapshot(at_s=NOW_S, pull=replace(PULL, stalls=[*stalls, *again]), rule=RULE, feeds=None))
+    assert of(page, "tidebus_spans_stalled", upstream="u", kind="scanning") == 51
+    assert of(page, "tidebus_spans_stalled", upstream="u", kind="lock") == 51
+    named = {dict(labels)["table_id"]: value for (name, labels), value in page.items() if "stalled_seconds" in name}
+    assert len(named) == STALLS_SHOWN == 20
+    assert named == {"100": 500.0} | {str(number): float(number) for number in range(81, 100)}
+    assert of(page, "tidebus_span_stalled_seconds", upstream="u", table_id="100", kind="scanning") == 500.0
+    assert of(page, "tidebus_metadata_readable") == 0
+
+
+def test_metrics_of_a_capture_that_stands_by_tell_only_that() -> None:
+    page = scrape(MetricsSnapshot(at_s=NOW_S, pull=None, feeds=None))
+    pulled = scrape(MetricsSnapshot(at_s=NOW_S, pull=PULL, feeds=None))
+    assert of(pulled, "tidebus_puller_tables", upstream="u") == 3
+    assert not any(name.startswith(("tidebus_frontier", "ticdc_scheduler", "ticdc_owner_status")) for name, _ in pulled)
+    assert {name for name, _ in page if not name.startswith("process_")} == {"ticdc_owner_ownership_counter"}
+    assert of(page, "ticdc_owner_ownership_counter") == 0
+
+
+def test_pull_of_takes_each_number_from_its_part() -> None:
+    published = FrontierRecord(
+        owner_rev=1,
+        resolved_ts=RULE.resolved_ts,
+        high=(0,),
+        low=(0,),
+        ddl_high=0,
+        repeat_high=(0,),
+        held=(HeldTables(tables=(TableId(1), TableId(2)), ts=Ts(1), low=(0,)),),
+        held_ddl=(HeldDdl(ts=Ts(1), start_ts=Ts(1), low=(0,)),),
+    )
+    still = status_of(7, 3.0, "scanning", "region 1 at store 1: incremental scan not finished for 3 s")
+    stats = PullerStats(
+        at_s=0.0,
+        feed=FeedCounters(messages=600, message_bytes=70_000, events=800, changes=900, stream_failures=6),
+        landing=LandingCounters(rows=31, records=32, bytes=33, acked_rows=34, acked_records=35),
+        tables=3,
+        spans=4,
+        regions=50,
+        regions_initialized=48,
+        scans_running=2,
+        scans_waiting=1,
+        streams=5,
+        troubles=PULL.troubles,
+        held_bytes=1_000,
+        spilled_bytes=2_000,
+        in_flight=36,
+        images=ImageCounters(scans=45, failed=46, rows=47, bytes=48),
+        locks=LockCounters(committed=41, rolled_back=42, left_alive=43),
+        stalls=(still,),
+        broker_reason="Kafka has been silent for 9 s",
+    )
+    moving, stuck = status_of(-1, 0.0, "", ""), status_of(-1, 30.0, "unregistered", "no leader")
+    assert pull_of(UpstreamId("u"), stats, moving) == replace(PULL, stalls=[Stall(TableId(7), "scanning", 3.0)])
+    assert pull_of(UpstreamId("u"), stats, None).stalls == [Stall(TableId(7), "scanning", 3.0)]
+    assert pull_of(UpstreamId("u"), stats, stuck).stalls[1] == Stall(TableId(-1), "unregistered", 30.0)
+    reigning = SimpleNamespace(began_at_s=0.0, reign=SimpleNamespace(published=published), image_progress=RULE.images)
+    taken = rule_of(UpstreamId("u"), cast("Reigning", reigning), RULE.scheduling)
+    assert taken.owner_s > 0
+    assert replace(taken, owner_s=12.5) == RULE
+
+
+def status_of(table: int, still_s: float, kind: str, reason: str) -> SpanStatus:
+    span = TableSpan(TableId(table), b"a", b"b")
+    return SpanStatus(span=span, resolved_ts=Ts(1), regions=1, initialized=0, still_s=still_s, reason=reason, kind=kind)
+
+
+def test_backends_metrics_read_the_changefeeds_of_all_namespaces_only_as_owner() -> None:
+    paths, stored = ZkPaths("c"), [feed("a", "warning"), feed("a", "normal", "other"), feed("b", "stopped", "other")]
+    nodes: dict[str, bytes | None] = {}
+    for changefeed in stored:
+        key = changefeed.info.namespace, changefeed.info.changefeed_id
+        assert changefeed.status is not None
+        nodes[paths.changefeed_info(*key)] = encode_changefeed_info(changefeed.info)
+        nodes[paths.changefeed_status(*key)] = encode_changefeed_status(changefeed.status)
+    session, rules = MemoryZooKeeper(), [RULE]
+    session.write(nodes)
+    places = ApiAddresses(
+        pd="",
+        tls=TlsSettings(),
+        kafka=KafkaAccess(""),
+        zookeeper=ZooKeeperAccess(""),
+        cluster="c",
+        upstream=UpstreamId("u"),
+    )
+    backend = ApiBackend(
+        cast(Session, session), ME, places, lambda: False, lambda: PULL, rule=lambda: rules[-1] if rules else None
+    )
+    assert (backend.metrics().rule, backend.metrics().feeds) == (RULE, stored)
+    session.away = True
+    assert (backend.metrics().rule, backend.metrics().feeds) == (RULE, None)
+    rules.clear()
+    assert (backend.metrics().rule, backend.metrics().pull, backend.metrics().feeds) == (None, PULL, None)
+    session.away = False
+    session.write(dict.fromkeys(nodes))
+    rules.append(RULE)
+    assert backend.metrics().feeds == []
+
+
+def test_get_metrics_answers_text_over_http() -> None:
+    bus = Memory()
+    bus.snapshot = MetricsSnapshot(at_s=NOW_S, pull=PULL, rule=RULE, feeds=[feed("cf", "normal")])
+    answer = Api(bus).http.get("/metrics")
+    kind = answer.headers["Content-Type"]
+    assert (answer.status_code, kind) == (200, "text/plain; version=0.0.4; charset=utf-8")
+    assert of(read(answer.text), "ticdc_owner_status", namespace="default", changefeed="cf") == 0
+
+
+def test_get_metrics_without_a_session_says_that_it_is_not_ready() -> None:
+    assert Api(None).http.get("/metrics").status_code == 503
+
+
+def test_metrics_rows_of_a_changefeed_are_said_by_who_wrote_them() -> None:
+    """Where processors apply what a sorter writes, the sorter's rows count, and not theirs."""
+    kafka, mysql = feed("a", "normal"), feed("b", "normal")
+    assert kafka.status is not None
+    written = replace(kafka.status, rows_total=70, spark_rows_total=30)
+    feeds = [
+        StoredFeed(kafka.info, written),
+        StoredFeed(mysql.info, replace(written, rows_total=9), sorter_status=written),
+        StoredFeed(feed("c", "normal").info, None),
+    ]
+    page = scrape(MetricsSnapshot(at_s=NOW_S, pull=PULL, rule=RULE, feeds=feeds))
+    rows = {
+        (labels["changefeed"], labels["path"]): value
+        for (name, key), value in page.items()
+        if name == "tidebus_sorter_rows_total" and (labels := dict(key))
+    }
+    assert rows == {("a", "spark"): 30, ("a", "driver"): 40, ("b", "spark"): 30, ("b", "driver"): 40}
+
+
+def test_metrics_of_rows_that_a_changefeed_wrote_have_the_names_of_ticdcs_parts() -> None:
+    said = feed("cf", "normal")
+    assert said.status is not None
+    applied, sorted_ = replace(said.status, rows_total=70), replace(said.status, rows_total=90)
+    at_a_database = replace(said, status=applied, sorter_status=sorted_)
+    page = scrape(MetricsSnapshot(at_s=NOW_S, pull=PULL, rule=RULE, feeds=[at_a_database]))
+    key = {"namespace": "default", "changefeed": "cf"}
+    for name in (
+        "ticdc_sink_table_sink_total_rows_count",
+        "ticdc_sink_dml_event_count",
+        "ticdc_sink_batch_row_count_sum",
+    ):
+        assert of(page, name, **key) == 70
+    assert of(page, "ticdc_mounter_total_rows_count", **key) == 90
+    assert of(page, "ticdc_sorter_output_event_count", **key, type="kv") == 90

@@ -1,0 +1,47 @@
+"""Which tables an update of a changefeed brings in, and wants images of."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from compose.capture import upstream_tables
+from compose.capture.upstream_tables import UpstreamTables
+from edges.kafka.access import KafkaAccess
+from schemas.ids import Ts, UpstreamId
+from schemas.nodes.changefeed import ChangefeedInfo
+from tests.support.recorded.ddl_jobs import snapshot, table_info
+
+NARROW = {"filter": {"rules": ["d.a"]}}
+WIDE = {"filter": {"rules": ["d.*"]}}
+SNAPSHOT = {"initial": "snapshot"}
+ALL_BUT_B: dict[str, Any] = {**SNAPSHOT, "initial-rules": [{"matcher": ["d.b"], "initial": "none"}]}
+
+
+@pytest.fixture
+def tables(monkeypatch: pytest.MonkeyPatch) -> UpstreamTables:
+    definitions = [{"id": number, "name": {"O": f"p{number}", "L": f"p{number}"}} for number in (51, 52)]
+    parted = {**table_info(5, "p"), "partition": {"enable": True, "definitions": definitions}}
+    keyless = table_info(8, "keyless", pk_is_handle=False)
+    store = snapshot(("d", 1, [table_info(6, "a"), table_info(7, "b"), parted, keyless]))
+    monkeypatch.setattr(upstream_tables, "upstream_tables", lambda *_: tuple(store.stored_at(Ts(100))))
+    return UpstreamTables(KafkaAccess("h:1"))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "imaged"),
+    [
+        ({**SNAPSHOT, **NARROW}, {**SNAPSHOT, **WIDE}, [7, 51, 52]),
+        ({**ALL_BUT_B, **NARROW}, {**ALL_BUT_B, **WIDE}, [51, 52]),
+        (NARROW, WIDE, []),
+        ({**SNAPSHOT, **WIDE}, {**SNAPSHOT, **NARROW}, []),
+        ({**SNAPSHOT, **WIDE}, {**SNAPSHOT, **WIDE, "force-replicate": True}, [8]),
+    ],
+    ids=["wider", "by rule", "no images", "narrower", "tables without a key"],
+)
+def test_what_comes_in_with_other_settings_is_imaged(
+    tables: UpstreamTables, before: dict[str, Any], after: dict[str, Any], imaged: list[int]
+) -> None:
+    uri = "kafka://h:1/t?protocol=canal-json"
+    info = ChangefeedInfo(changefeed_id="f", upstream=UpstreamId("u"), sink_uri=uri, config=before, start_ts=Ts(1))
+    assert tables.coming_in(info, replace(info, config=after)) == imaged

@@ -1,0 +1,103 @@
+"""What a changefeed would do with each table where its sink is no Kafka, by hand and over a recording of a TiDB."""
+
+import json
+from typing import Any
+
+import pytest
+
+from compose.cli import run_cli
+from compose.foresight.destinations import DestinedTable, as_lines, destined
+from compose.foresight.explain import recorded_schemas
+from compose.foresight.first_messages import messages_of
+from compose.foresight.recorded import read_recorded_log
+from schemas.config.changefeed import load_changefeed
+from schemas.ids import Ts
+from tests.support.recorded.ddl_jobs import PRIMARY, column, snapshot, table_info
+from tests.support.recorded.mounting import recorded_store
+from tests.support.recorded.recording import TIDB_DATA
+
+ID = column(1, "id", not_null=True, flag=PRIMARY)
+STORE = snapshot(
+    (
+        "shop",
+        1,
+        [
+            table_info(112, "items", columns=[ID, column(2, "price", tp=8) | {"offset": 1}]),
+            table_info(113, "no_key", columns=[column(1, "a")], pk_is_handle=False),
+            table_info(114, "odd:name", columns=[ID]),
+        ],
+    )
+)
+ROUTE = {"sink": {"dispatchers": [{"matcher": ["shop.items"], "target-schema": "copy", "target-table": "things"}]}}
+
+
+def tables(uri: str, config: dict[str, Any] | None = None) -> dict[str, DestinedTable]:
+    return {table.table: table for table in destined(load_changefeed(uri, config), STORE, Ts(10)).tables}
+
+
+def test_table_of_a_database_goes_to_its_routed_name_by_its_key() -> None:
+    shown = tables("mysql://root@127.0.0.1:3306/", ROUTE)
+    items = shown["shop.items"]
+    assert (items.target, items.key, items.columns, items.trouble) == ("copy.things", "id", 2, ())
+    assert not shown["shop.no_key"].replicated and "no primary key" in shown["shop.no_key"].trouble[0]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "separator", "folder"),
+    [
+        ("protocol=csv", "day", "shop/items/VERSION/DATE/"),
+        ("protocol=canal-json", "none", "shop/items/VERSION/"),
+        ("protocol=csv&use-table-id-as-path=true", "year", "112/VERSION/YEAR/"),
+    ],
+)
+def test_table_of_files_goes_to_its_folder(parameters: str, separator: str, folder: str) -> None:
+    shown = tables(f"file:///w?{parameters}", {"sink": {"date-separator": separator}})
+    assert shown["shop.items"].target == folder
+
+
+def test_lake_table_has_iceberg_types_and_what_cannot_be_one_says_why() -> None:
+    uri = "iceberg://?warehouse=file:///w&mode=upsert&namespace=lake&partitioning=bucket(4,id)"
+    shown = tables(uri, {"sink": {"iceberg-config": {"sort-order": "price desc"}}})
+    items = shown["shop.items"]
+    assert (items.target, items.key) == ("lake.shop.items", "id")
+    assert [(each.name, each.type) for each in items.types] == [("id", "int"), ("price", "long")]
+    assert items.layout == "partitioned by bucket(4, id), ordered by price descending"
+    assert "without `/`" in shown["shop.odd:name"].trouble[0]
+    appended = tables("iceberg://?warehouse=file:///w")["shop.items"]
+    assert [each.name for each in appended.types][2:] == ["_tidb_op", "_tidb_commit_ts", "_tidb_commit_time"]
+    assert appended.key == "none: each change is a row"
+    bare = tables("iceberg://?warehouse=file:///w&emit-metadata-columns=false")["shop.items"]
+    assert [each.name for each in bare.types] == ["id", "price"]
+
+
+def test_routes_that_meet_in_one_name_are_a_note() -> None:
+    config = {"sink": {"dispatchers": [{"matcher": ["shop.*"], "target-table": "one"}]}}
+    destination = destined(
+        load_changefeed("mysql://root@127.0.0.1:3306/", config | {"force-replicate": False}), STORE, Ts(10)
+    )
+    assert any(note.startswith("it would stop: [sorter.table_route_conflict]") for note in destination.notes)
+    assert any(line.startswith("note: it would stop") for line in as_lines(destination))
+
+
+def test_command_explains_each_kind_of_sink_over_the_recording(capsys: pytest.CaptureFixture[str]) -> None:
+    schemas, at = recorded_schemas(TIDB_DATA, None)
+    wanted = {table.table for table in destined(load_changefeed("iceberg://?warehouse=file:///w"), schemas, at).tables}
+    assert len(wanted) > 20
+    for uri, kind in (("iceberg://?warehouse=file:///w", "lake"), ("file:///w?protocol=csv", "files")):
+        assert run_cli(["explain", "--recording", str(TIDB_DATA), "--sink-uri", uri, "--json"]) == 0
+        shown = json.loads(capsys.readouterr().out)
+        assert shown["kind"] == kind
+        assert {table["table"] for table in shown["tables"]} == wanted
+
+
+@pytest.mark.parametrize(
+    "uri", ["mysql://root@127.0.0.1:3306/", "file:///w?protocol=csv", "iceberg://?warehouse=file:///w&mode=upsert"]
+)
+def test_first_rows_of_a_sink_without_messages_are_those_that_tidb_wrote(uri: str) -> None:
+    config = load_changefeed(uri, {"filter": {"rules": ["bank.acct_a"]}, **ROUTE})
+    rows, refused = messages_of(read_recorded_log(TIDB_DATA), recorded_store(), config)
+    assert refused == [] and len(rows) > 50
+    assert {row["table"] for row in rows} == {"bank.acct_a"}
+    assert {row["op"] for row in rows} == {"insert", "update"}
+    assert all(set(json.loads(row["value"]["text"])) >= {"id"} for row in rows)
+    assert [row["commit_ts"] for row in rows] == sorted(row["commit_ts"] for row in rows)

@@ -1,0 +1,170 @@
+"""Which processors a capture keeps running."""
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from compose.capture.processor_home import ProcessorHome
+from compose.stack.child_logs import BYTES_MAX
+from compose.stack.children import TIDEBUS, Child, Nursery
+from consumers.control.fleets.processor_fleet import ProcessorFleet
+from consumers.control.fleets.settings import BusAddresses
+from edges.kafka.access import KafkaAccess
+from edges.registry.access import RegistryAccess
+from edges.zookeeper.access import ZooKeeperAccess
+from edges.zookeeper.session import Session
+from producers.tls import TlsSettings
+from schemas.errors import BusError
+from schemas.ids import CaptureId, Ts, UpstreamId
+from schemas.nodes.changefeed import ChangefeedInfo, ZkPaths, decode_changefeed_info, encode_changefeed_info
+from tests.support.control.memory_zookeeper import MemoryZooKeeper
+
+ADDRESSES = BusAddresses(
+    kafka=KafkaAccess("k:1"),
+    zookeeper=ZooKeeperAccess("z:1"),
+    schema_registry=RegistryAccess.at(""),
+    cluster="c",
+    upstream=UpstreamId("u"),
+)
+
+
+def _info(name: str, sink_uri: str = "mysql://h/", upstream: str = "u", epoch: int = 0) -> ChangefeedInfo:
+    return ChangefeedInfo(
+        changefeed_id=name, upstream=UpstreamId(upstream), sink_uri=sink_uri, start_ts=Ts(1), epoch=epoch
+    )
+
+
+class Store:
+    """The changefeeds in ZooKeeper."""
+
+    def __init__(self) -> None:
+        self.zookeeper = MemoryZooKeeper()
+
+    @property
+    def infos(self) -> list[ChangefeedInfo]:
+        return [decode_changefeed_info(node.value) for node in self.zookeeper.nodes.values()]
+
+    @infos.setter
+    def infos(self, infos: list[ChangefeedInfo]) -> None:
+        nodes: dict[str, bytes | None] = dict.fromkeys(self.zookeeper.nodes)
+        for info in infos:
+            nodes[ZkPaths("c").changefeed_info("default", info.changefeed_id)] = encode_changefeed_info(info)
+        self.zookeeper.write(nodes)
+
+
+class Fleet(ProcessorFleet):
+    """Looks when it is told to; its children run ``code``."""
+
+    code = "import time; time.sleep(600)"
+
+    def __init__(self, folder: Path) -> None:
+        self._nursery = Nursery()
+        self.store = Store()
+        self.fatal: list[BusError] = []
+        session = cast(Session, self.store.zookeeper)
+        super().__init__(
+            session, ZkPaths("c"), ADDRESSES, self._nursery, TIDEBUS, (), folder, on_fatal=self.fatal.append
+        )
+
+    def _started(self, name: tuple[str, str]) -> Child:
+        log = self._folder() / f"{name[1]}.log"
+        return self._nursery.start(name[1], [sys.executable, "-c", self.code], log=log)
+
+    def look(self) -> dict[str, bool]:
+        self._look()
+        return {name[1]: processor.child.is_running() for name, processor in self._processors.items()}
+
+    def child(self, name: str) -> Child:
+        child = self._processors["default", name].child
+        assert isinstance(child, Child)
+        return child
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Iterator[Fleet]:
+    fleet = Fleet(tmp_path)
+    yield fleet
+    fleet.stop()
+
+
+def _wait(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_processor_fleet_runs_one_for_each_changefeed_of_its_upstream_that_needs_one(fleet: Fleet) -> None:
+    fleet.store.infos = [
+        _info("a"),
+        _info("b", "tidb://h/"),
+        _info("kafka", "kafka://h/t?protocol=avro"),
+        _info("other", upstream="elsewhere"),
+    ]
+    assert fleet.look() == {"a": True, "b": True}
+    gone = fleet.child("a")
+    fleet.store.infos = fleet.store.infos[1:]
+    assert fleet.look() == {"b": True}
+    assert not gone.is_running()
+
+
+def test_processor_fleet_starts_again_what_has_died(fleet: Fleet) -> None:
+    fleet.store.infos = [_info("a")]
+    fleet.look()
+    pid = fleet.child("a").pid
+    fleet.child("a").kill()
+    _wait(lambda: fleet.look()["a"])
+    assert fleet.child("a").pid != pid
+
+
+def test_processor_fleet_sets_the_log_of_one_that_runs_aside_when_it_has_grown_too_large(fleet: Fleet) -> None:
+    fleet.store.infos = [_info("a")]
+    fleet.look()
+    log = fleet.child("a").log
+    os.truncate(log, BYTES_MAX + 1)
+    assert fleet.look() == {"a": True}
+    assert (log.stat().st_size, log.with_name("a.log.1").stat().st_size) == (0, BYTES_MAX + 1)
+
+
+def test_processor_fleet_leaves_what_is_done_until_the_changefeed_is_resumed(fleet: Fleet) -> None:
+    fleet.code = "pass"
+    fleet.store.infos = [_info("a")]
+    fleet.look()
+    pid = fleet.child("a").pid
+    _wait(lambda: not fleet.look()["a"])
+    for _ in range(3):
+        fleet.look()
+    assert fleet.child("a").pid == pid
+    fleet.store.infos = [_info("a", epoch=1)]
+    fleet.look()
+    assert fleet.child("a").pid != pid
+
+
+def test_processor_fleet_that_leaves_tells_all_at_once_and_starts_none_any_more(fleet: Fleet) -> None:
+    fleet.code = "import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: sys.exit(0)); time.sleep(600)"
+    fleet.store.infos = [_info("a"), _info("b")]
+    fleet.look()
+    children = [fleet.child("a"), fleet.child("b")]
+    fleet.start()
+    fleet.leave()
+    _wait(lambda: not any(child.is_running() for child in children))
+    fleet.store.infos = [*fleet.store.infos, _info("c")]
+    fleet.stop()
+    assert [child.is_running() for child in children] == [False, False]
+    assert ("default", "c") not in fleet._processors
+
+
+def test_processor_home_tells_children_who_started_them_and_where_they_are_reached() -> None:
+    home = ProcessorHome(
+        capture=CaptureId("c-1"), peer_host="0.0.0.0", advertise_peer_host="host-1", tls=TlsSettings(ca_path="ca.pem")
+    )
+    arguments = home.arguments()
+    assert arguments[arguments.index("--capture") + 1] == "c-1"
+    assert arguments[arguments.index("--advertise-peer-host") + 1] == "host-1"
+    assert arguments[arguments.index("--ca") + 1] == "ca.pem"
+    assert "--cert" not in arguments

@@ -1,0 +1,223 @@
+"""What a TiDB destination is told, against what TiCDC told one; it answers by MySQL's protocol."""
+
+import re
+from collections.abc import Callable, Mapping
+
+import pymysql
+import pytest
+
+from consumers.processors.apply.connection import Connector, is_tidb
+from consumers.processors.apply.ddl import DdlRunner, fingerprint
+from consumers.processors.apply.destination import DatabaseDestination
+from consumers.processors.apply.errors import DdlRefusedError, DestinationRefusedError, RecoverRefusedError
+from consumers.processors.core.apply.partition import DdlMark
+from consumers.processors.core.apply.statements import StatementSettings
+from schemas.config.changefeed import load_changefeed
+from schemas.ddl.job import DdlType
+from schemas.ids import Ts
+from schemas.sink.sql_rows import SqlDdl
+from tests.support.database.fake_tidb import Answer, FakeTidb
+from tests.support.recorded.recording import TIDB_DATA, read_jsonl
+
+RECORDED = TIDB_DATA.parent / "ticdc-sql"
+MARIADB = "5.5.5-10.11.6-MariaDB"
+TIDB_ONLY = (
+    "allow_auto_random_explicit_insert",
+    "tidb_cdc_write_source",
+    "tidb_enable_external_ts_read",
+    "tidb_placement_mode",
+    "tidb_txn_mode",
+)
+SYNTAX = (1064, "You have an error in your SQL syntax")
+
+
+def settings(sql: str) -> dict[str, str]:
+    """Return the session variables of a SET, in lower case and without quotes."""
+    assignments = re.findall(
+        r"(?:@@SESSION\.|SET SESSION |, )`?(\w+)`? ?= ?(?:_UTF8MB4)?('[^']*'|[\w+:]+)", sql, re.IGNORECASE
+    )
+    return {name.lower(): value.strip("'").lower() for name, value in assignments}
+
+
+def recorded(name: str) -> dict[str, str]:
+    """Return what TiCDC's sink set in the sessions that wrote rows."""
+    lines = list(read_jsonl(RECORDED / f"{name}.jsonl.zst"))
+    writers = {line["conn"] for line in lines if line["sql"].startswith("REPLACE INTO")}
+    variables: dict[str, str] = {}
+    for line in lines:
+        if line["conn"] in writers and line["sql"].startswith("SET @@SESSION"):
+            variables |= settings(line["sql"])
+    return variables
+
+
+def knows(*names: str) -> Callable[[str], Answer]:
+    """Answer as a server that has these variables."""
+
+    def answer(sql: str) -> Answer:
+        if sql.startswith("SHOW SESSION VARIABLES"):
+            return [(name, "x") for name in names if f"'{name}'" in sql]
+        for name in TIDB_ONLY:
+            if sql.startswith("SET") and name in sql and name not in names:
+                return 1193, f"Unknown system variable '{name}'"
+        return SYNTAX if "tidb_version()" in sql and not names else None
+
+    return answer
+
+
+def session(server: FakeTidb) -> dict[str, str]:
+    config = load_changefeed(server.uri)
+    assert config.uri.server is not None
+    Connector(config.uri.server, config)().close()
+    variables: dict[str, str] = {}
+    for sql in server.said:
+        variables |= settings(sql)
+    return variables
+
+
+@pytest.mark.parametrize("name", ["classic", "new"])
+def test_a_tidb_gets_the_session_variables_that_ticdc_sets(name: str) -> None:
+    with FakeTidb(knows(*TIDB_ONLY)) as server:
+        variables = session(server)
+    expected = recorded(name)
+    assert set(TIDB_ONLY) <= set(expected)
+    for variable in (*TIDB_ONLY, "foreign_key_checks"):
+        assert variables[variable] == expected[variable], variable
+
+
+def test_a_tidb_that_gives_itself_out_as_mysql_gets_them_too() -> None:
+    with FakeTidb(knows(*TIDB_ONLY), version="8.0.36") as server:
+        assert session(server)["allow_auto_random_explicit_insert"] == "1"
+
+
+@pytest.mark.parametrize("lacks", TIDB_ONLY)
+def test_an_older_tidb_gets_those_that_it_knows(lacks: str) -> None:
+    known = [name for name in TIDB_ONLY if name != lacks]
+    with FakeTidb(knows(*known)) as server:
+        variables = session(server)
+    assert set(known) <= set(variables)
+
+
+def test_a_mariadb_gets_none_of_a_tidbs() -> None:
+    with FakeTidb(knows(), version=MARIADB) as server:
+        variables = session(server)
+    assert not set(TIDB_ONLY) & set(variables)
+    assert variables["foreign_key_checks"] == "0"
+
+
+def tidb(ids: Mapping[str, int], refused: Mapping[str, Answer] | None = None) -> Callable[[str], Answer]:
+    """Answer as a TiDB whose tables have ids; ``refused``: beginnings of statements and what they end with."""
+    known = knows(*TIDB_ONLY)
+
+    def answer(sql: str) -> Answer:
+        for start, refusal in (refused or {}).items():
+            if sql.startswith(start):
+                return refusal
+        if sql.startswith("CHECKSUM TABLE"):
+            return SYNTAX
+        if sql.startswith("SHOW CREATE"):
+            return [("name", "as ever")]
+        if "tidb_table_id" in sql:
+            return [(str(number),) for name, number in ids.items() if f"'{name}'" in sql]
+        return [("1",)] if sql.startswith("SELECT") else known(sql)
+
+    return answer
+
+
+def connected(server: FakeTidb) -> pymysql.connections.Connection:
+    config = load_changefeed(server.uri)
+    assert config.uri.server is not None
+    connection: pymysql.connections.Connection = Connector(config.uri.server, config)()
+    return connection
+
+
+EXCHANGE = SqlDdl(
+    commit_ts=Ts(10),
+    ddl_type=DdlType.EXCHANGE_PARTITION,
+    schema="rec",
+    table="rp",
+    pre_schema="rec",
+    pre_table="ex",
+    query="ALTER TABLE `rec`.`rp` EXCHANGE PARTITION `p1` WITH TABLE `rec`.`ex`",
+)
+
+
+@pytest.mark.parametrize("version", ["8.0.11-TiDB-v8.5.4", "8.0.36"])
+def test_exchange_partition_at_a_tidb_is_noticed_by_the_tables_id(version: str) -> None:
+    # TiDB gives the plain table the partition's id, and the partition the table's: as upstream's own jobs show.
+    ids = {"ex": 134}
+    with FakeTidb(tidb(ids), version) as server:
+        connection = connected(server)
+        assert is_tidb(connection)
+        before = fingerprint(connection, EXCHANGE)
+        assert fingerprint(connection, EXCHANGE) == before
+        ids["ex"] = 120
+        assert fingerprint(connection, EXCHANGE) != before
+        connection.close()
+
+
+def recover(query: str) -> SqlDdl:
+    return SqlDdl(
+        commit_ts=Ts(10),
+        ddl_type=DdlType.RECOVER_TABLE,
+        schema="rec",
+        table="lk",
+        pre_schema="",
+        pre_table="",
+        query=query,
+    )
+
+
+def run(server: FakeTidb, ddl: SqlDdl) -> None:
+    config = load_changefeed(server.uri)
+    assert config.uri.server is not None
+    destination = DatabaseDestination(Connector(config.uri.server, config), "feed", 1, StatementSettings())
+    DdlRunner(destination=destination).run(DdlMark(b"p", Ts(9), ddl, 0))
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [SYNTAX, (1105, "Can't find dropped/truncated table 'lk' in GC safe point 2026-11-22 14:00:00 +0000 UTC")],
+)
+def test_a_recover_that_the_destination_cannot_follow_is_a_stop_of_its_own(refusal: Answer) -> None:
+    with (
+        FakeTidb(tidb({}, {"RECOVER TABLE": refusal})) as server,
+        pytest.raises(RecoverRefusedError, match="`tidebus table backfill`") as caught,
+    ):
+        run(server, recover("RECOVER TABLE `lk`"))
+    assert caught.value.code == "apply.recover_refused"
+    assert (caught.value.fields["table"], caught.value.fields["commit_ts"]) == ("rec.lk", 10)
+
+
+def test_a_recover_that_we_may_not_do_is_none() -> None:
+    refusal = (1142, "RECOVER command denied")
+    with FakeTidb(tidb({}, {"RECOVER TABLE": refusal})) as server, pytest.raises(DdlRefusedError) as caught:
+        run(server, recover("RECOVER TABLE `lk`"))
+    assert caught.value.code == "apply.ddl_refused"
+
+
+def test_a_recover_by_upstreams_job_names_the_table_instead() -> None:
+    with FakeTidb(tidb({})) as server:
+        run(server, recover("RECOVER TABLE BY JOB 412"))
+    assert "RECOVER TABLE `rec`.`lk`" in server.said
+    assert not any("JOB" in sql for sql in server.said)
+
+
+@pytest.mark.parametrize("multi_statements", [True, False], ids=["rows", "ddl"])
+@pytest.mark.parametrize(
+    "known", [(), tuple(name for name in TIDB_ONLY if name != "tidb_cdc_write_source")], ids=["no TiDB", "older TiDB"]
+)
+def test_bdr_mode_needs_a_destination_that_marks_our_writes(known: tuple[str, ...], multi_statements: bool) -> None:
+    with FakeTidb(knows(*known)) as server:
+        config = load_changefeed(server.uri, {"bdr-mode": True})
+        assert config.uri.server is not None
+        with pytest.raises(DestinationRefusedError, match="tidb_cdc_write_source"):
+            Connector(config.uri.server, config)(multi_statements=multi_statements)
+
+
+@pytest.mark.parametrize("multi_statements", [True, False], ids=["rows", "ddl"])
+def test_bdr_mode_marks_each_session_of_a_tidb(multi_statements: bool) -> None:
+    with FakeTidb(knows(*TIDB_ONLY)) as server:
+        config = load_changefeed(server.uri, {"bdr-mode": True})
+        assert config.uri.server is not None
+        Connector(config.uri.server, config)(multi_statements=multi_statements).close()
+        assert "SET SESSION tidb_cdc_write_source=1" in server.said

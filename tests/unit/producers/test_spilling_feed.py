@@ -1,0 +1,224 @@
+"""A feed whose transactions go to disk: what if they do not come back, and how it gives much without a flood."""
+
+import threading
+from collections.abc import Callable
+from typing import Any, cast
+from unittest.mock import patch
+
+import pytest
+
+from producers.pull.core.match import matcher
+from producers.pull.core.match.matcher_quota import MatcherQuota
+from producers.pull.core.match.spill import SpillCorruptError, SpillRefusedError
+from schemas.errors import Action
+from schemas.ids import Ts
+from schemas.proto import cdcpb_pb2
+from schemas.tidb.keys import row_key
+from tests.support.rawlog.memory_spill import MemorySpill
+from tests.support.upstream.scripted_stores import (
+    SPAN,
+    START_TS,
+    TABLE,
+    Collected,
+    FeedRig,
+    Row,
+    event,
+    initialized,
+    resolved,
+)
+
+ROWS = 60
+KEYS = [row_key(TABLE, handle) for handle in range(ROWS)]
+LARGE = b"v" * 300
+
+
+def prewrites(start_ts: int) -> list[Row]:
+    return [
+        Row(type=cdcpb_pb2.Event.PREWRITE, op_type=Row.PUT, start_ts=start_ts, key=key, value=LARGE) for key in KEYS
+    ]
+
+
+def commits(start_ts: int) -> list[Row]:
+    commit_ts = start_ts + 1
+    return [
+        Row(type=cdcpb_pb2.Event.COMMIT, op_type=Row.PUT, start_ts=start_ts, commit_ts=commit_ts, key=key)
+        for key in KEYS
+    ]
+
+
+def committed_rows(start_ts: int) -> list[Row]:
+    return [
+        Row(
+            type=cdcpb_pb2.Event.COMMITTED,
+            op_type=Row.PUT,
+            start_ts=start_ts,
+            commit_ts=start_ts + 1,
+            key=key,
+            value=LARGE,
+        )
+        for key in KEYS
+    ]
+
+
+def spilling_rig(store: MemorySpill) -> FeedRig:
+    """A rig whose one region is initialized and holds the prewrites of transaction 110, on disk."""
+    rig = FeedRig(quota=MatcherQuota(8 << 10, store))
+    (request,) = rig.stream.registers
+    rig.stream.say(initialized(request))
+    rig.stream.say(event(request, *prewrites(110)))
+    rig.run()
+    assert store.puts > 0
+    assert rig.feed.held_bytes() < 8 << 10
+    return rig
+
+
+def test_feed_when_a_spilled_block_is_damaged_then_the_region_is_registered_anew_and_nothing_is_lost() -> None:
+    store = MemorySpill()
+    rig = spilling_rig(store)
+    (request,) = rig.stream.registers
+    rig.stream.say(resolved(105, request))
+    store.damaged = set(store.blobs)
+    rig.stream.say(event(request, *commits(110)))
+    rig.run(1.0)
+    assert not rig.fatal
+    assert len(rig.stream.deregisters) == 1
+    again = rig.stream.registers[-1]
+    assert (again.checkpoint_ts, again.region_id) == (105, request.region_id)
+    assert again.request_id != request.request_id
+    assert (store.blobs, rig.feed.held_bytes()) == ({}, 0), "what the old registration held is gone"
+    # TiKV's incremental scan brings the transaction again, committed by now.
+    rig.stream.say(event(again, *committed_rows(110)))
+    rig.stream.say(initialized(again))
+    rig.stream.say(resolved(120, again))
+    rig.run(0.1)
+    assert sorted(change[3] for change in rig.sink.changes) == KEYS
+    assert {change[4] for change in rig.sink.changes} == {LARGE}
+    assert rig.sink.resolved_ts == 120
+
+
+def test_feed_when_nothing_more_fits_on_disk_then_it_ends_with_an_error_that_a_retry_may_mend() -> None:
+    rig = FeedRig(quota=MatcherQuota(8 << 10, MemorySpill(bytes_max=1_000)))
+    (request,) = rig.stream.registers
+    rig.stream.say(initialized(request))
+    rig.stream.say(event(request, *prewrites(110)))
+    with pytest.raises(SpillRefusedError) as caught:
+        rig.run()
+    assert caught.value.action is Action.RETRY
+    assert SpillCorruptError.action is Action.RETRY
+
+
+def test_feed_when_a_span_with_spilled_rows_is_fed_no_more_then_its_place_on_disk_is_free() -> None:
+    store = MemorySpill()
+    rig = spilling_rig(store)
+    rig.feed.unsubscribe(SPAN)
+    assert (store.blobs, rig.feed.held_bytes()) == ({}, 0)
+
+
+class SlowSink(Collected):
+    """Full after every part; takes the next one only some turns later."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.parts = 0
+        self.turns_left = 0
+        self.drains = True
+
+    def rows(self, *args, **kwargs) -> None:  # type: ignore[no-untyped-def]
+        assert not self.full, "a part came while the sink was full"
+        super().rows(*args, **kwargs)
+        self.parts += 1
+        self.full, self.turns_left = True, 2
+
+    def turn(self, now_s: float) -> float:
+        self.turns_left -= 1
+        if self.drains and self.turns_left <= 0:
+            self.full = False
+        return super().turn(now_s)
+
+
+def rig_over(sink: SlowSink) -> FeedRig:
+    rig = FeedRig(subscribe=False)
+    rig.sink = rig.feed._sink = sink
+    rig.feed.subscribe(SPAN, START_TS)
+    rig.run()
+    (request,) = rig.stream.registers
+    for message in (initialized(request), event(request, *prewrites(110)), event(request, *commits(110))):
+        rig.stream.say(message)
+    return rig
+
+
+def test_feed_when_one_event_brings_more_than_the_sink_takes_then_it_waits_between_parts() -> None:
+    rig = rig_over(SlowSink())
+    with patch.object(matcher, "PART_ROWS_MAX", 10):
+        rig.run()
+    assert isinstance(rig.sink, SlowSink)
+    assert rig.sink.parts == ROWS // 10
+    assert sorted(change[3] for change in rig.sink.changes) == KEYS
+
+
+def test_feed_when_a_span_ends_between_two_parts_then_no_more_of_them_reach_the_sink() -> None:
+    sink = SlowSink()
+    sink.drains = False
+    rig = rig_over(sink)
+
+    # The feed's lock must be free while it waits, or nobody could end the span or take a report.
+    def end() -> None:
+        _until(lambda: sink.parts == 1)
+        rig.feed.unsubscribe(SPAN)
+
+    ender = threading.Thread(target=end)
+    ender.start()
+    with patch.object(matcher, "PART_ROWS_MAX", 10):
+        rig.feed.step()
+    ender.join(60)
+    assert not ender.is_alive()
+    assert sink.parts == 1
+    assert rig.feed.status() == []
+    assert sink.resolved_ts < Ts(111)
+
+
+class ScopedLock:
+    """A lock that can only be taken by a ``with``: nobody else gives it back."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self.depth = 0
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+        self.depth += 1
+
+    def __exit__(self, *_: object) -> None:
+        self.depth -= 1
+        self._lock.release()
+
+
+class WatchedSink(SlowSink):
+    """Notes how deep the feed's lock is held whenever the feed asks whether it may go on."""
+
+    def __init__(self, lock: ScopedLock) -> None:
+        super().__init__()
+        self.lock = lock
+        self.depths: set[int] = set()
+
+    def saturated(self) -> bool:
+        if self.full:
+            self.depths.add(self.lock.depth)
+        return super().saturated()
+
+
+def test_feed_when_the_sink_is_full_then_it_waits_without_the_lock_and_only_who_took_it_gives_it_back() -> None:
+    lock = ScopedLock()
+    sink = WatchedSink(lock)
+    rig = rig_over(sink)
+    rig.feed.lock = cast("Any", lock)
+    with patch.object(matcher, "PART_ROWS_MAX", 10):
+        rig.run()
+    assert sink.parts == ROWS // 10
+    assert sink.depths == {0, 1}  # asked once after each part, then only while others may have the lock
+
+
+def _until(holds: Callable[[], bool]) -> None:
+    waited = threading.Event()
+    while not holds():
+        waited.wait(0.001)

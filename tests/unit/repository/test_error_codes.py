@@ -1,0 +1,41 @@
+"""Error codes are public: they are listed, each says what it means, and none means two things."""
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from compose.cli import cli
+from compose.operator.error_codes import ErrorCode, as_page, catalogue
+
+PAGE = Path(__file__).parents[3] / "docs" / "error-codes.md"
+
+
+@pytest.fixture(scope="module")
+def codes() -> list[ErrorCode]:
+    return catalogue()
+
+
+def test_page_of_error_codes_is_what_the_code_says(codes: list[ErrorCode]) -> None:
+    assert PAGE.read_text() == as_page(codes), (
+        "make it anew: python -m compose.operator.error_codes > docs/error-codes.md"
+    )
+
+
+def test_each_code_is_one_errors_and_says_what_it_means(codes: list[ErrorCode]) -> None:
+    assert [code for code, count in Counter(entry.code for entry in codes).items() if count > 1] == []
+    assert [entry.code for entry in codes if len(entry.meaning) < 10] == []
+
+
+def test_errors_command_explains_one_code_or_a_family() -> None:
+    said = CliRunner().invoke(cli, ["errors", "[sorter.topic_missing]"]).output
+    assert said.startswith("sorter.topic_missing (needs you): The topic is not there")
+    assert said.count("\n") == 1
+    assert CliRunner().invoke(cli, ["errors", "sorter."]).output.count("\n") > 10
+
+
+def test_errors_command_when_there_is_no_such_code_says_so() -> None:
+    ran = CliRunner().invoke(cli, ["errors", "nothing.of_the_kind"])
+    assert ran.exit_code != 0
+    assert "no such error code" in str(ran.exception)

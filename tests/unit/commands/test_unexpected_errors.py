@@ -62,7 +62,7 @@ def test_a_workers_exception_comes_to_the_driver_with_its_code_and_line() -> Non
     assert isinstance(wrapped, UnexpectedError)
     assert wrapped.action is not Action.RETRY
     assert wrapped.fields["kind"] == "ValueError"
-    assert "unit/test_unexpected_errors.py:" in str(wrapped.fields["at"])
+    assert "commands/test_unexpected_errors.py:" in str(wrapped.fields["at"])
 
 
 @pytest.mark.parametrize("error", [KeyError("x"), OSError("no file"), RuntimeError("y")])

@@ -22,13 +22,13 @@ from schemas.config.settings import ChangefeedConfig
 from schemas.ddl.schema_store import SchemaStore
 from schemas.ids import TableId, Ts, UpstreamId
 from schemas.nodes.changefeed import NAMESPACE_DEFAULT
-from schemas.rawlog.record_check import RawRecord
 from schemas.rawlog.region_batch import decode_region_batch, read_batch_head
 from schemas.rawlog.row_parts import PartJoiner
 from schemas.rawlog.topics import RawTopics, raw_topics
 from sorters.core.columnar.row_changes import rows_between
 from sorters.core.feed.feed import CompiledFeed, compile_feed
 from sorters.log.frontier_reader import FrontierReader
+from sorters.log.raw_topic_reader import raw_topic_reader
 
 RECORDS_MAX: Final = 64
 """Raw records that are read, of all partitions together (but one a partition at the least)."""
@@ -103,7 +103,7 @@ def _rows(
     newest_ts: Ts,
 ) -> tuple[int, set[Keyed]]:
     """Return how many raw records were looked at, and the rows of the changefeed in them, each once."""
-    with contextlib.closing(TopicReader(kafka, topics.region_events, record_of=RawRecord.of)) as events:
+    with contextlib.closing(raw_topic_reader(kafka, topics.region_events)) as events:
         ranges = _ranges(kafka, topics, events, start_ts)
         looked_at, size = 0, 0
         rows: set[Keyed] = set()

@@ -41,6 +41,7 @@ from sorters.cut.image_chunks import chunk_changes, read_chunks
 from sorters.cut.raw_records import raw_records
 from sorters.cut.worker import FeedProgram, gather_rows
 from sorters.log.failures import bus_error
+from sorters.log.raw_topic_reader import raw_topic_reader
 from sorters.run.epochs import CutProgress
 from sorters.run.held_tables import frontier_of_tables
 from sorters.run.imaged_frontier import ImagedFrontier
@@ -77,7 +78,7 @@ class OwnReads:
 
     def reader(self, topic: str, stopped: Callable[[], bool]) -> TopicReader:
         """Return what reads a topic until ``stopped``; the caller closes it."""
-        return TopicReader(self.raw_config, topic, stopped=stopped)
+        return raw_topic_reader(self.raw_config, topic, stopped=stopped)
 
 
 class LakeRun:
@@ -169,16 +170,15 @@ class LakeRun:
 
     def _run(self) -> None:
         try:
-            try:
-                self._follow()
-            finally:
-                self._close_catalog()
+            self._follow()
         except BaseException as error:
             failure = bus_error(error)
             if not self._stopping.is_set():
                 self._failure = failure
                 return
             log.warning("lake run ended with an error while it was stopping", extra={"error": str(failure)})
+        finally:
+            self._close_catalog()
 
     def _close_catalog(self) -> None:
         """Let go of the catalog's connections, else each run of a process that lives on would leave its own open."""

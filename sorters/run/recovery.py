@@ -14,7 +14,6 @@ from functools import cache
 from typing import Any
 
 from edges.kafka.access import KafkaAccess
-from edges.kafka.offsets import TopicReader
 from edges.registry.access import RegistryAccess
 from edges.secrets import load_with_secrets
 from edges.zookeeper.connection import zookeeper_client
@@ -24,7 +23,6 @@ from schemas.errors import Action, BusError
 from schemas.ids import TableId, Ts
 from schemas.nodes.changefeed import ChangefeedInfo, ZkPaths
 from schemas.rawlog.images import image_feed
-from schemas.rawlog.record_check import RawRecord
 from schemas.rawlog.region_batch import BatchHead, decode_region_batch, read_batch_head
 from schemas.rawlog.row_parts import PartJoiner
 from schemas.rawlog.topics import RawTopics, raw_topics
@@ -34,6 +32,7 @@ from sorters.core.feed.last_frontier import LastFrontier, last_frontier, table_n
 from sorters.core.feed.scope import covered_since
 from sorters.log.failures import bus_error
 from sorters.log.frontier_reader import FrontierReader
+from sorters.log.raw_topic_reader import raw_topic_reader
 from sorters.run.epochs import CutProgress
 from sorters.run.feed_lock import SESSION_S, FeedLock
 from sorters.run.feed_run import FeedRun
@@ -133,7 +132,7 @@ def _beyond(
     def ours(table: TableId) -> bool:
         return covered_since(store, table, Ts(2**63 - 1), feed) is not None
 
-    with contextlib.closing(TopicReader(raw_config, topics.region_events, record_of=RawRecord.of)) as reader:
+    with contextlib.closing(raw_topic_reader(raw_config, topics.region_events)) as reader:
         ranges, left = {}, BEYOND_RECORDS_MAX
         for partition, low in enumerate(last.low):
             first, end = reader.bounds(partition)

@@ -5,13 +5,11 @@ from pathlib import Path
 from typing import Final
 
 from edges.kafka.access import KafkaAccess
-from edges.kafka.offsets import TopicReader
 from edges.kafka.topic_state import topic_states
 from schemas.ids import TableId, Ts
 from schemas.rawlog.frontier import FrontierRecord, HeldDdl, HeldTables
 from schemas.rawlog.images import ImageChunk
 from schemas.rawlog.log_state import check_raw_log
-from schemas.rawlog.record_check import RawRecord
 from schemas.rawlog.topics import raw_topics
 from sorters.core.cut.cut import ChangefeedFrontier, frontier_for
 from sorters.core.source.errors import NoImageError, NotReachedError
@@ -21,6 +19,7 @@ from sorters.core.source.start_image import StartImage, newest_image
 from sorters.core.source.table_history import concerns, physical_ids, table_at
 from sorters.log.failures import HistoryLostError
 from sorters.log.frontier_reader import FrontierReader
+from sorters.log.raw_topic_reader import raw_topic_reader
 from sorters.run.schema_feed import SchemaFeed
 
 IMAGE_RECORDS: Final = 16_384
@@ -38,7 +37,7 @@ class TableLog:
         self.name, self.topics = options.table, raw_topics(options.upstream)
         self.frontier = FrontierReader(self.config, self.topics.frontier)
         self.schemas = SchemaFeed(self.config, self.topics.ddl)
-        self.events = TopicReader(self.config, self.topics.region_events, record_of=RawRecord.of)
+        self.events = raw_topic_reader(self.config, self.topics.region_events)
 
     def close(self) -> None:
         """Let go of them."""

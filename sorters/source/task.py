@@ -10,7 +10,6 @@ from pyspark.sql.datasource import InputPartition
 from edges.kafka.offsets import TopicReader
 from schemas.changes import RowChanges
 from schemas.ids import TableId
-from schemas.rawlog.record_check import RawRecord
 from schemas.rawlog.region_batch import decode_region_batch, read_batch_head
 from sorters.core.columnar.row_changes import join_rows, rows_between
 from sorters.core.cut.cut import Cut, overlaps
@@ -18,6 +17,7 @@ from sorters.core.source.change_rows import Program, drop_repeats
 from sorters.core.source.start_image import StartChunk, StillToCome
 from sorters.cut.image_chunks import raw_chunk
 from sorters.cut.raw_records import raw_records
+from sorters.log.raw_topic_reader import raw_topic_reader
 from sorters.source.python_worker import settle_worker
 
 CHUNK_ROWS: Final = 32_768
@@ -49,7 +49,7 @@ class ChangesPartition(InputPartition):  # type: ignore[misc] # pyspark's classe
             CorruptDataError: a record or row does not decode.
         """
         settle_worker()
-        with contextlib.closing(TopicReader(self.kafka, self.topic, record_of=RawRecord.of)) as reader:
+        with contextlib.closing(raw_topic_reader(self.kafka, self.topic)) as reader:
             records = raw_records(reader, self.cut, lambda _: None, self.number, self.count)
             for rows in each_once(gathered(records, self.cut, self.tables), self.cut):
                 yield from self.program.batches(rows if self.held is None else self.held.left(rows))

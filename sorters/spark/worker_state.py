@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from edges.kafka.offsets import TopicReader
-from schemas.rawlog.record_check import RawRecord
 from sorters.cut.record_writer import RecordWriter, record_writer
 from sorters.cut.worker import FeedProgram
+from sorters.log.raw_topic_reader import raw_topic_reader
 from sorters.spark.program_sender import SentProgram
 from sorters.spark.warm_clients import WarmClients
 
@@ -23,7 +23,7 @@ _WRITERS = WarmClients[RecordWriter](lambda writer: writer.abandon())
 
 def lend_reader(config: Mapping[str, Any], topic: str) -> AbstractContextManager[TopicReader]:
     """Lend a reader of a raw topic; ``config`` is librdkafka's."""
-    return _READERS.lend((_key(config), topic), lambda: TopicReader(dict(config), topic, record_of=RawRecord.of))
+    return _READERS.lend((_key(config), topic), lambda: raw_topic_reader(dict(config), topic))
 
 
 def lend_writer(config: Mapping[str, Any], batch_bytes: int) -> AbstractContextManager[RecordWriter]:

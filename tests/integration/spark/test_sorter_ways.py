@@ -1,8 +1,10 @@
 """A cut may be done on the driver or by Spark tasks, in memory or not: the topics must not show which."""
 
 from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from confluent_kafka.schema_registry import SchemaRegistryClient
 from compose.stack.local import Addresses
 from schemas.config.changefeed import load_changefeed
 from schemas.config.client_options import librdkafka_options, librdkafka_producer_options
+from schemas.config.settings import ChangefeedConfig
 from schemas.ids import RegionId, TableId, Ts, physical_ms
 from schemas.rawlog.image_batch import ScanName
 from schemas.rawlog.images import IdRange, KeyRange
@@ -21,9 +24,10 @@ from schemas.rawlog.row_parts import PART_OVERHEAD_BYTES, cut_record
 from schemas.sink.fence import Fence, decode_fence
 from schemas.sink.image_note import ImageNote
 from schemas.sink.position import decode_position
-from sorters.core.cut.cut import cut_between, frontier_for
+from sorters.core.cut.cut import Cut, cut_between, frontier_for
 from sorters.core.cut.images import LeftOut
 from sorters.core.feed.feed import compile_feed
+from sorters.cut.raw_records import raw_records
 from sorters.cut.record_window import RecordWindow
 from sorters.cut.record_writer import NOWHERE
 from sorters.log.blackhole_topics import BlackholeTopics
@@ -32,6 +36,7 @@ from sorters.registry.confluent import ConfluentRegistry
 from sorters.registry.named import NoRegistry
 from sorters.run import cut_job
 from sorters.run.cut_job import CutJob
+from sorters.run.lake_run import OwnReads
 from sorters.run.preparation import Preparation
 from sorters.run.schema_feed import SchemaFeed
 from sorters.spark import cut as spark_cut
@@ -168,8 +173,35 @@ def test_cut_done_each_way_gives_the_same_records_in_the_same_order(
         assert positions == sorted(set(positions))
 
 
+@contextmanager
+def _blackhole_job(log: RawLog, spark: Any, config: ChangefeedConfig) -> Iterator[tuple[CutJob, Preparation]]:
+    """Yield what runs the cuts of a changefeed whose rows go nowhere."""
+    raw_config = {"bootstrap.servers": log.kafka}
+    schemas = SchemaFeed(raw_config, log.topics.ddl)
+    feed, topics, registry = compile_feed(config, "default"), BlackholeTopics(config), NoRegistry()
+    preparation = Preparation(lambda: spark, feed, schemas, topics, registry, start_ts=START_TS)
+    job = CutJob(
+        lambda: spark,
+        RecordWindow.maker(raw_config, log.topics.region_events),
+        topics=log.topics,
+        raw_config=raw_config,
+        sink_config=NOWHERE,
+    )
+    try:
+        yield job, preparation
+    finally:
+        job.close()
+        schemas.close()
+
+
+def _cut_to(log: RawLog, upto_ts: Ts) -> Cut:
+    """Return the cut between the two frontier records of a log."""
+    before, after = (frontier_for(record, lambda _: False) for record in log.frontier)
+    return cut_between(before, after, START_TS, upto_ts)
+
+
 def test_raw_record_that_is_damaged_and_decodes_stops_a_cut_each_way_by_its_place(
-    stack: Addresses, spark: Any, fresh_name: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+    stack: Addresses, spark: Any, fresh_name: Callable[[str], str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     log, changes = RawLog(stack.kafka, fresh_name("up")), sbtest1_changes(100, START_TS + 1)
     log.snapshot([recorded("sbtest1")[0]])
@@ -183,20 +215,8 @@ def test_raw_record_that_is_damaged_and_decodes_stops_a_cut_each_way_by_its_plac
     upto_ts = Ts(START_TS + 10_000)
     log.advance(upto_ts)
     config = load_changefeed(f"blackhole:///{fresh_name('nowhere')}?protocol=canal-json")
-    raw_config = {"bootstrap.servers": stack.kafka}
-    schemas = SchemaFeed(raw_config, log.topics.ddl)
-    feed, topics, registry = compile_feed(config, "default"), BlackholeTopics(config), NoRegistry()
-    preparation = Preparation(lambda: spark, feed, schemas, topics, registry, start_ts=START_TS)
-    job = CutJob(
-        lambda: spark,
-        RecordWindow.maker(raw_config, log.topics.region_events),
-        topics=log.topics,
-        raw_config=raw_config,
-        sink_config=NOWHERE,
-    )
-    before, after = (frontier_for(record, lambda _: False) for record in log.frontier)
-    cut = cut_between(before, after, START_TS, upto_ts)
-    try:
+    with _blackhole_job(log, spark, config) as (job, preparation):
+        cut = _cut_to(log, upto_ts)
         preparation.begin(cut)
         for way in ("driver", "one task", "tasks"):
             monkeypatch.setattr(cut_job, "DRIVER_CUT_BYTES_MAX", WAYS[way][0])
@@ -205,9 +225,9 @@ def test_raw_record_that_is_damaged_and_decodes_stops_a_cut_each_way_by_its_plac
                 job.run(cut, preparation, preparation.companions(cut, 1), 1)
             fields = raised.value.fields
             assert (fields["topic"], fields["partition"], fields["offset"]) == (log.topics.region_events, 1, 1), way
-    finally:
-        job.close()
-        schemas.close()
+    own = OwnReads("lake", {"bootstrap.servers": stack.kafka}, log.topics, tmp_path)
+    with closing(own.reader(log.topics.region_events, lambda: False)) as reader, pytest.raises(RecordDamagedError):
+        list(raw_records(reader, cut, lambda _: None))  # as a lake's run reads a cut that it cannot hold
 
 
 def test_cut_of_a_blackhole_is_made_each_way_and_written_nowhere(
@@ -220,20 +240,8 @@ def test_cut_of_a_blackhole_is_made_each_way_and_written_nowhere(
     log.advance(upto_ts)
     nowhere = fresh_name("nowhere")
     config = load_changefeed(f"blackhole:///{nowhere}?protocol=debezium-avro")
-    raw_config = {"bootstrap.servers": stack.kafka}
-    schemas = SchemaFeed(raw_config, log.topics.ddl)
-    feed, topics, registry = compile_feed(config, "default"), BlackholeTopics(config), NoRegistry()
-    preparation = Preparation(lambda: spark, feed, schemas, topics, registry, start_ts=START_TS)
-    job = CutJob(
-        lambda: spark,
-        RecordWindow.maker(raw_config, log.topics.region_events),
-        topics=log.topics,
-        raw_config=raw_config,
-        sink_config=NOWHERE,
-    )
-    before, after = (frontier_for(record, lambda _: False) for record in log.frontier)
-    cut = cut_between(before, after, START_TS, upto_ts)
-    try:
+    with _blackhole_job(log, spark, config) as (job, preparation):
+        cut = _cut_to(log, upto_ts)
         preparation.begin(cut)
         for way, (driver_bytes_max, task_bytes_max, _, memory_bytes_max) in WAYS.items():
             monkeypatch.setattr(cut_job, "DRIVER_CUT_BYTES_MAX", driver_bytes_max)
@@ -241,10 +249,11 @@ def test_cut_of_a_blackhole_is_made_each_way_and_written_nowhere(
             monkeypatch.setattr(spark_cut, "MEMORY_BYTES_MAX", memory_bytes_max)
             counts = job.run(cut, preparation, preparation.companions(cut, 1), 1).counts
             assert (counts.rows, counts.by_spark) == (rows, way != "driver")
-    finally:
-        job.close()
-        schemas.close()
-    assert not [topic for topic in AdminClient(raw_config).list_topics(timeout=20).topics if nowhere in topic]
+    assert not [
+        topic
+        for topic in AdminClient({"bootstrap.servers": stack.kafka}).list_topics(timeout=20).topics
+        if nowhere in topic
+    ]
 
 
 @pytest.mark.parametrize(

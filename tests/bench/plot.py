@@ -11,7 +11,6 @@ FURTHER_FEED_AIM = 0.5
 """A further changefeed must not cost more than that of the first one."""
 NEIGHBOUR_LAG_AIM = 1.5
 """A neighbour's p99 may not be higher while another changefeed replays, by its p99 before."""
-
 WIDTHS = (3, 1.5, 1.5, 1.5, 1.5)
 """Of the panels of a row."""
 

@@ -34,13 +34,9 @@ def initial_schemas(
     Raises:
         CorruptDataError: a TableInfo does not decode.
     """
-    if feed.initial_schemas is None:
+    tables = sorted(_told_tables(store, ts, feed), key=lambda table: table.table_id)
+    if not tables:
         return
-    wanted = feed.initial_schemas
-    tables = sorted(
-        (table for table in tables_at(store, ts, feed) if wanted.wants(table.schema, table.table)),
-        key=lambda table: table.table_id,
-    )
     waiting = [no_records()]
     for number, (key, topic, event) in enumerate(_statements(store, ts, feed, tables), 1):
         position = Position(ts, PositionClass.BOOTSTRAP, key=key).encode()
@@ -56,11 +52,14 @@ def initial_schemas(
 
 def initial_topics(store: SchemaStore, ts: Ts, feed: CompiledFeed) -> set[str]:
     """Return the topics of :func:`initial_schemas`, beside the default one."""
+    return {feed.topic(table.schema, table.table) for table in _told_tables(store, ts, feed)}
+
+
+def _told_tables(store: SchemaStore, ts: Ts, feed: CompiledFeed) -> Iterator[StoredTable]:
+    """Yield the tables of ``ts`` that a destination is told of; none where it is told of none."""
     wanted = feed.initial_schemas
-    if wanted is None:
-        return set()
-    tables = ((table.schema, table.table) for table in tables_at(store, ts, feed))
-    return {feed.topic(*name) for name in tables if wanted.wants(*name)}
+    if wanted is not None:
+        yield from (table for table in tables_at(store, ts, feed) if wanted.wants(table.schema, table.table))
 
 
 def _statements(

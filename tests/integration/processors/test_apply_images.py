@@ -66,6 +66,37 @@ def test_apply_images_that_a_sorter_writes_again_change_nothing(mariadb: LocalMa
     assert sorted(table(mariadb, "d.a")) == [*SOURCE, (10, 10)]
 
 
+def _deaths(  # what is applied, where, and how it is looked at
+    mariadb: LocalMariaDb,
+    log: SinkLog,
+    fresh_name: Callable[[str], str],
+    begin: Callable[[], None],
+    check: Callable[[], None],
+    step: int = 1,
+) -> tuple[int, int]:
+    """Let a processor apply a log to its end, and then others that die at each ``step``-th of its statements and have a
+    successor: ``begin`` makes the destination anew before each, ``check`` looks at it behind each. Return how many
+    have died, and how many statements there are.
+    """
+    died = 0
+    begin()
+    clean = Faults()
+    with faulty_connections(clean):
+        Processor(mariadb, log, fresh_name("clean"), parameters=ONE_BY_ONE, max_txn_row=1).apply(30)
+    check()
+    for at in range(0, clean.count, step):
+        feed = fresh_name("killed")
+        begin()
+        with faulty_connections(Faults(at=at)):
+            try:
+                Processor(mariadb, log, feed, parameters=ONE_BY_ONE, max_txn_row=1).apply(30)
+            except Crash:
+                died += 1
+        Processor(mariadb, log, feed, revision=2).apply(30)
+        check()
+    return died, clean.count
+
+
 @pytest.mark.timeout(600)
 def test_apply_killed_at_every_statement_of_an_image_goes_on_exactly_once(
     mariadb: LocalMariaDb, fresh_name: Callable[[str], str]
@@ -76,24 +107,12 @@ def test_apply_killed_at_every_statement_of_an_image_goes_on_exactly_once(
         run_sql(mariadb, "DROP DATABASE IF EXISTS d", "CREATE DATABASE d")
         two_tables(mariadb)
 
-    begin()
-    clean = Faults()
-    with faulty_connections(clean):
-        Processor(mariadb, log, fresh_name("clean"), parameters=ONE_BY_ONE, max_txn_row=1).apply(30)
-    assert table(mariadb, "d.a") == SOURCE
-    died = 0
-    for at in range(clean.count):
-        feed = fresh_name("killed")
-        begin()
-        with faulty_connections(Faults(at=at)):
-            try:
-                Processor(mariadb, log, feed, parameters=ONE_BY_ONE, max_txn_row=1).apply(30)
-            except Crash:
-                died += 1
-        Processor(mariadb, log, feed, revision=2).apply(30)
+    def check() -> None:
         assert table(mariadb, "d.a") == SOURCE
+
+    died, statements = _deaths(mariadb, log, fresh_name, begin, check)
     # Workers run their statements in another order now and then, so that the last numbers may be missed.
-    assert died >= clean.count - 5 > 30
+    assert died >= statements - 5 > 30
 
 
 def test_apply_a_table_that_is_not_recovered_there_is_made_empty_and_backfilled(
@@ -154,7 +173,7 @@ RESYNCED = [(1, 1), (2, 200), (6, 600), (7, 700), (90, 9)]
 def test_apply_resync_deletes_what_chunks_lack_and_nothing_that_came_later_wherever_it_dies(
     mariadb: LocalMariaDb, fresh_name: Callable[[str], str]
 ) -> None:
-    log, died = _resync_log(), 0
+    log = _resync_log()
 
     def begin() -> None:
         run_sql(mariadb, "DROP DATABASE IF EXISTS d", "CREATE DATABASE d")
@@ -168,22 +187,8 @@ def test_apply_resync_deletes_what_chunks_lack_and_nothing_that_came_later_where
     begin()
     Processor(mariadb, log, fresh_name("at once")).apply(30)
     check()
-    begin()
-    clean = Faults()
-    with faulty_connections(clean):
-        Processor(mariadb, log, fresh_name("clean"), parameters=ONE_BY_ONE, max_txn_row=1).apply(30)
-    check()
-    for at in range(0, clean.count, 2):
-        feed = fresh_name("killed")
-        begin()
-        with faulty_connections(Faults(at=at)):
-            try:
-                Processor(mariadb, log, feed, parameters=ONE_BY_ONE, max_txn_row=1).apply(30)
-            except Crash:
-                died += 1
-        Processor(mariadb, log, feed, revision=2).apply(30)
-        check()
-    assert died >= clean.count // 2 - 5 > 10
+    died, statements = _deaths(mariadb, log, fresh_name, begin, check, step=2)
+    assert died >= statements // 2 - 5 > 10
 
 
 T = form("d.t", "k", "v", key=("k",))
@@ -219,7 +224,7 @@ def _emptied_log() -> SinkLog:
 def test_apply_resync_that_empties_a_table_of_texts_has_its_rows_and_no_others_wherever_it_dies(
     mariadb: LocalMariaDb, fresh_name: Callable[[str], str]
 ) -> None:
-    log, died = _emptied_log(), 0
+    log = _emptied_log()
 
     def begin() -> None:
         run_sql(
@@ -233,22 +238,8 @@ def test_apply_resync_that_empties_a_table_of_texts_has_its_rows_and_no_others_w
         assert sorted(table(mariadb, "d.t")) == [("B", 20), ("x", 10), ("y", 200)]
         assert table(mariadb, "d.a") == [(1, 1)]
 
-    begin()
-    clean = Faults()
-    with faulty_connections(clean):
-        Processor(mariadb, log, fresh_name("clean"), parameters=ONE_BY_ONE, max_txn_row=1).apply(30)
-    check()
-    for at in range(0, clean.count, 2):
-        feed = fresh_name("killed")
-        begin()
-        with faulty_connections(Faults(at=at)):
-            try:
-                Processor(mariadb, log, feed, parameters=ONE_BY_ONE, max_txn_row=1).apply(30)
-            except Crash:
-                died += 1
-        Processor(mariadb, log, feed, revision=2).apply(30)
-        check()
-    assert died >= clean.count // 2 - 5 > 10
+    died, statements = _deaths(mariadb, log, fresh_name, begin, check, step=2)
+    assert died >= statements // 2 - 5 > 10
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ from typing import Any, Final
 
 from pyspark.sql.datasource import InputPartition
 
-from edges.kafka.offsets import TopicReader
 from schemas.changes import RowChanges
 from schemas.ids import TableId
 from schemas.rawlog.region_batch import decode_region_batch, read_batch_head
@@ -73,7 +72,7 @@ class ImagePartition(InputPartition):  # type: ignore[misc] # pyspark's classes 
             ImageChunkBrokenError, CorruptDataError: they are not what the frontier record tells of.
         """
         settle_worker()
-        with contextlib.closing(TopicReader(self.kafka, self.topic)) as reader:
+        with contextlib.closing(raw_topic_reader(self.kafka, self.topic)) as reader:
             for rows in raw_chunk(reader, self.chunk.landed).rows():
                 yield from self.program.batches(self.chunk.rows(rows))
 

@@ -195,7 +195,7 @@ def rows_of(case: Case, query: Query, start: SourceOffset, end: SourceOffset) ->
     readers = {query.log.topics.images: case.image, query.log.topics.region_events: Events(case.log)}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(task_module, "settle_worker", lambda: None)
-        patch.setattr(task_module, "TopicReader", lambda _, topic, **__: readers[topic])
+        patch.setattr(task_module, "raw_topic_reader", lambda _, topic, **__: readers[topic])
         batches = [batch for task in query.partitions(start, end) for batch in task.batches()]
     names = ("_commit_version", "_change_type", "id", "v")
     return [tuple(each[name] for name in names) for batch in batches for each in batch.to_pylist()]

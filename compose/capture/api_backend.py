@@ -6,7 +6,6 @@ the owner knows: such requests are passed on to it (:mod:`consumers.control.api.
 
 import contextlib
 import logging
-import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -20,6 +19,7 @@ from compose.capture.api_addresses import ApiAddresses
 from compose.capture.key_range_rules import raw_keys
 from compose.capture.prologue_start import OldHistory, check_prologue, held_history
 from compose.capture.resync_rules import check_backfill, check_resync
+from compose.capture.upstream_pd import UpstreamPd
 from compose.capture.upstream_tables import UpstreamTables
 from compose.changefeeds import check_eligible, check_resume_ts, create_changefeed, tables_body
 from compose.foresight.destinations import destined
@@ -58,13 +58,11 @@ from consumers.control.owner.figures import Rule
 from consumers.control.owner.service_figures import RunningService, running_services
 from edges.secrets import SecretReferenceError, resolve
 from edges.zookeeper.session import Session
-from producers.pull.pd.client import PdClient
-from producers.tls import Channels
 from schemas.config.changefeed import load_changefeed
 from schemas.config.parse.references import with_secrets
 from schemas.config.settings import ChangefeedConfig
 from schemas.ddl.schema_change import StoredTable
-from schemas.errors import BusError, ConfigError
+from schemas.errors import BusError
 from schemas.ids import CaptureId, RegionId, TableId, Ts, UpstreamId
 from schemas.json_text import read_json
 from schemas.nodes.changefeed import ChangefeedInfo, ZkPaths
@@ -72,9 +70,6 @@ from schemas.rawlog.images import ImageMode
 from schemas.rawlog.topics import raw_topics
 
 log = logging.getLogger(__name__)
-
-PD_RETRY_S = 30.0
-"""Between two tries to learn PD's cluster id, which only decorates answers."""
 
 
 class ApiBackend:
@@ -103,17 +98,13 @@ class ApiBackend:
         self._control = ChangefeedControl(session, paths)
         self._stored = FeedNodes(session, paths, (INFO, STATUS, APPLIED, PROLOGUE))
         self._election = Election(session, paths, capture.capture_id)
-        self._lock = threading.Lock()
-        self._pd: PdClient | None = None
-        self._upstream_id, self._ask_pd_at = 0, 0.0
+        self._pd = UpstreamPd(addresses.pd, addresses.tls)
 
     def close(self) -> None:
         """Close the connection to PD, and hear of changefeeds and services no more."""
         self._stored.close()
         self._services.close()
-        with self._lock:
-            if self._pd is not None:
-                self._pd.close()
+        self._pd.close()
 
     def owner(self) -> CaptureId | None:
         return self._election.owner()
@@ -139,15 +130,10 @@ class ApiBackend:
         return views
 
     def upstream_id(self, upstream: UpstreamId) -> int:
-        now = time.monotonic()
-        if upstream == self._addresses.upstream and not self._upstream_id and now >= self._ask_pd_at:
-            self._ask_pd_at = now + PD_RETRY_S
-            with contextlib.suppress(BusError):
-                self._upstream_id = self._pd_client().cluster_id
-        return self._upstream_id if upstream == self._addresses.upstream else 0
+        return self._pd.shown_cluster_id() if upstream == self._addresses.upstream else 0
 
     def now_ts(self) -> Ts:
-        return self._pd_client().now()
+        return self._pd.client().now()
 
     def feeds(self, namespace: str) -> Sequence[StoredFeed]:
         return [feed for feed in self.all_feeds() if feed.info.namespace == namespace]
@@ -239,7 +225,7 @@ class ApiBackend:
         self.check_upstream(request.pd_addresses)
         safe_until_ts = Ts(0)
         if request.start_ts is not None:
-            safe_until_ts = self._check_not_ahead("start-ts", request.start_ts)
+            safe_until_ts = self._pd.check_not_ahead("start-ts", request.start_ts)
         wanted = ChangefeedRequest(
             upstream=self._addresses.upstream,
             sink_uri=request.sink_uri or "",
@@ -250,6 +236,7 @@ class ApiBackend:
             target_ts=request.target_ts,
             time_zone=self._addresses.time_zone,
             safe_until_ts=safe_until_ts,
+            source_id=self._pd.source_id(request.sink_uri or ""),
         )
         addresses = self._addresses
         config = load_changefeed(wanted.sink_uri, wanted.config)
@@ -279,15 +266,16 @@ class ApiBackend:
         info = self._control.store.get(changefeed_id, namespace)
         safe_until_ts: Ts | None = None
         if overwrite_checkpoint_ts is not None:
-            safe_until_ts = self._check_not_ahead("overwrite-checkpoint-ts", overwrite_checkpoint_ts)
+            safe_until_ts = self._pd.check_not_ahead("overwrite-checkpoint-ts", overwrite_checkpoint_ts)
             check_resume_ts(self._addresses.kafka, info.upstream, overwrite_checkpoint_ts)
         if self._addresses.tries_sinks:
-            check_other_cluster(info, lambda: self._pd_client().cluster_id)
+            check_other_cluster(info, self._pd.cluster_id)
         self._control.resume(
             changefeed_id,
             namespace,
             overwrite_checkpoint_ts=overwrite_checkpoint_ts,
             safe_until_ts=safe_until_ts,
+            source_id=self._pd.source_id(info.sink_uri),
         )
 
     def remove(self, changefeed_id: str, namespace: str) -> None:
@@ -363,7 +351,7 @@ class ApiBackend:
             raise NotReadyError("no capture has been elected owner")
 
     def _try_sink(self, info: ChangefeedInfo) -> None:
-        check_sink(info, lambda: self._pd_client().cluster_id)
+        check_sink(info, self._pd.cluster_id)
 
     def _older(self, start_ts: Ts | None, config: ChangefeedConfig) -> AbstractContextManager[OldHistory | None]:
         addresses = self._addresses
@@ -371,20 +359,7 @@ class ApiBackend:
         if not start_ts or window is None or start_ts >= window.oldest_ts:
             return contextlib.nullcontext()
         check_prologue(config, start_ts, window, self._services.read())
-        return held_history(self._pd_client(), self.cluster, start_ts, window)
-
-    def _check_not_ahead(self, key: str, ts: Ts) -> Ts:
-        """Return PD's clock: up to it, whoever wrote before us may have written more than ``ts`` says."""
-        now = self.now_ts()
-        if ts > now:
-            raise ConfigError(f"{key} must not be above PD's clock", key=key, got=ts, now_ts=now)
-        return now
-
-    def _pd_client(self) -> PdClient:
-        with self._lock:
-            if self._pd is None:
-                self._pd = PdClient(self._addresses.pd, channels=Channels(self._addresses.tls))
-            return self._pd
+        return held_history(self._pd.client(), self.cluster, start_ts, window)
 
 
 def _physical_ids(tables: Sequence[StoredTable]) -> list[TableId]:

@@ -26,6 +26,8 @@ ID_PATTERN: Final = re.compile(r"[a-zA-Z0-9]+(-[a-zA-Z0-9]+)*")
 """TiCDC's rule for ids of clusters, namespaces and changefeeds (docs/formats/cluster.md §1). They become parts of paths
 and words of commands."""
 ID_CHARS_MAX: Final = 128
+SOURCE_ID_DEFAULT: Final = 1
+"""Of a TiDB cluster whose operator has set none."""
 _TS_BITS: Final = 63
 SET_EPOCH_UNKNOWN: Final = 2**63 - 1
 """Of a status that a version which keeps no ``set_epoch`` has written last, and may have set back: above the epoch of
@@ -61,6 +63,9 @@ class ChangefeedInfo:
     safe_until_ts: Ts = Ts(0)
     """A database may have rows up to this ts already: those come as in safe mode. PD's clock when a user set the start
     or the checkpoint by hand; 0: nobody has. The release before drops it when it rewrites the node."""
+    source_id: int = SOURCE_ID_DEFAULT
+    """The upstream's ``tidb_source_id`` as PD had it when the changefeed was created or last resumed: what rows at a
+    TiDB are marked with, so that the way back leaves them out. The release before drops it likewise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,6 +235,7 @@ def encode_changefeed_info(info: ChangefeedInfo) -> bytes:
             "creator_version": info.creator_version,
             "time_zone": info.time_zone,
             **({"safe_until_ts": info.safe_until_ts} if info.safe_until_ts else {}),
+            **({"source_id": info.source_id} if info.source_id != SOURCE_ID_DEFAULT else {}),
         }
     ).encode()
 
@@ -266,6 +272,7 @@ def decode_changefeed_info(node: bytes) -> ChangefeedInfo:
             creator_version=read_text(raw.get("creator_version", "")),
             time_zone=read_text(raw.get("time_zone", noted_zone(read_text(raw.get("create_time", ""))))),
             safe_until_ts=_ts(raw.get("safe_until_ts", 0)),
+            source_id=_count(raw.get("source_id", SOURCE_ID_DEFAULT)),
         )
     except (ValueError, KeyError, TypeError) as error:
         # The node itself stays out of the error: it may hold passwords.

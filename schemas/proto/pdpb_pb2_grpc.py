@@ -124,6 +124,11 @@ class PDStub:
                 request_serializer=schemas_dot_proto_dot_pdpb__pb2.DeleteGlobalGCBarrierRequest.SerializeToString,
                 response_deserializer=schemas_dot_proto_dot_pdpb__pb2.DeleteGlobalGCBarrierResponse.FromString,
                 _registered_method=True)
+        self.LoadGlobalConfig = channel.unary_unary(
+                '/pdpb.PD/LoadGlobalConfig',
+                request_serializer=schemas_dot_proto_dot_pdpb__pb2.LoadGlobalConfigRequest.SerializeToString,
+                response_deserializer=schemas_dot_proto_dot_pdpb__pb2.LoadGlobalConfigResponse.FromString,
+                _registered_method=True)
 
 
 class PDServicer:
@@ -237,6 +242,12 @@ class PDServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def LoadGlobalConfig(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_PDServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -329,6 +340,11 @@ def add_PDServicer_to_server(servicer, server):
                     servicer.DeleteGlobalGCBarrier,
                     request_deserializer=schemas_dot_proto_dot_pdpb__pb2.DeleteGlobalGCBarrierRequest.FromString,
                     response_serializer=schemas_dot_proto_dot_pdpb__pb2.DeleteGlobalGCBarrierResponse.SerializeToString,
+            ),
+            'LoadGlobalConfig': grpc.unary_unary_rpc_method_handler(
+                    servicer.LoadGlobalConfig,
+                    request_deserializer=schemas_dot_proto_dot_pdpb__pb2.LoadGlobalConfigRequest.FromString,
+                    response_serializer=schemas_dot_proto_dot_pdpb__pb2.LoadGlobalConfigResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -817,6 +833,33 @@ class PD:
             '/pdpb.PD/DeleteGlobalGCBarrier',
             schemas_dot_proto_dot_pdpb__pb2.DeleteGlobalGCBarrierRequest.SerializeToString,
             schemas_dot_proto_dot_pdpb__pb2.DeleteGlobalGCBarrierResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def LoadGlobalConfig(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pdpb.PD/LoadGlobalConfig',
+            schemas_dot_proto_dot_pdpb__pb2.LoadGlobalConfigRequest.SerializeToString,
+            schemas_dot_proto_dot_pdpb__pb2.LoadGlobalConfigResponse.FromString,
             options,
             channel_credentials,
             insecure,

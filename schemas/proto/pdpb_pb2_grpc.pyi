@@ -49,6 +49,7 @@ class PDStub:
     DeleteGCBarrier: _grpc.UnaryUnaryMultiCallable[_pdpb_pb2.DeleteGCBarrierRequest, _pdpb_pb2.DeleteGCBarrierResponse]
     SetGlobalGCBarrier: _grpc.UnaryUnaryMultiCallable[_pdpb_pb2.SetGlobalGCBarrierRequest, _pdpb_pb2.SetGlobalGCBarrierResponse]
     DeleteGlobalGCBarrier: _grpc.UnaryUnaryMultiCallable[_pdpb_pb2.DeleteGlobalGCBarrierRequest, _pdpb_pb2.DeleteGlobalGCBarrierResponse]
+    LoadGlobalConfig: _grpc.UnaryUnaryMultiCallable[_pdpb_pb2.LoadGlobalConfigRequest, _pdpb_pb2.LoadGlobalConfigResponse]
 
 @_typing.type_check_only
 class PDAsyncStub(PDStub):
@@ -71,6 +72,7 @@ class PDAsyncStub(PDStub):
     DeleteGCBarrier: _aio.UnaryUnaryMultiCallable[_pdpb_pb2.DeleteGCBarrierRequest, _pdpb_pb2.DeleteGCBarrierResponse]  # type: ignore[assignment]
     SetGlobalGCBarrier: _aio.UnaryUnaryMultiCallable[_pdpb_pb2.SetGlobalGCBarrierRequest, _pdpb_pb2.SetGlobalGCBarrierResponse]  # type: ignore[assignment]
     DeleteGlobalGCBarrier: _aio.UnaryUnaryMultiCallable[_pdpb_pb2.DeleteGlobalGCBarrierRequest, _pdpb_pb2.DeleteGlobalGCBarrierResponse]  # type: ignore[assignment]
+    LoadGlobalConfig: _aio.UnaryUnaryMultiCallable[_pdpb_pb2.LoadGlobalConfigRequest, _pdpb_pb2.LoadGlobalConfigResponse]  # type: ignore[assignment]
 
 class PDServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -198,5 +200,12 @@ class PDServicer(metaclass=_abc_1.ABCMeta):
         request: _pdpb_pb2.DeleteGlobalGCBarrierRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_pdpb_pb2.DeleteGlobalGCBarrierResponse, _abc.Awaitable[_pdpb_pb2.DeleteGlobalGCBarrierResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def LoadGlobalConfig(
+        self,
+        request: _pdpb_pb2.LoadGlobalConfigRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pdpb_pb2.LoadGlobalConfigResponse, _abc.Awaitable[_pdpb_pb2.LoadGlobalConfigResponse]]: ...
 
 def add_PDServicer_to_server(servicer: PDServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -24,6 +24,7 @@ from schemas.json_text import read_json
 from schemas.nodes.changefeed import (
     ID_CHARS_MAX,
     NAMESPACE_DEFAULT,
+    SOURCE_ID_DEFAULT,
     ChangefeedInfo,
     ChangefeedStatus,
     ZkPaths,
@@ -84,6 +85,8 @@ class ChangefeedRequest:
     """Name of the zone that TIMESTAMPs are written in."""
     safe_until_ts: Ts = Ts(0)
     """Up to which ts a database may have the rows already."""
+    source_id: int = SOURCE_ID_DEFAULT
+    """The upstream's, which rows at a TiDB are marked with."""
 
 
 class ChangefeedStore:
@@ -289,6 +292,7 @@ def info_of(request: ChangefeedRequest, start_ts: Ts) -> ChangefeedInfo:
         creator_version=version("tidebus"),
         time_zone=request.time_zone,
         safe_until_ts=request.safe_until_ts,
+        source_id=request.source_id,
     )
 
 

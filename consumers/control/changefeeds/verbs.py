@@ -103,11 +103,12 @@ class ChangefeedControl:
         *,
         overwrite_checkpoint_ts: Ts | None = None,
         safe_until_ts: Ts | None = None,
+        source_id: int | None = None,
     ) -> Feed:
         """Let it go on, from its checkpoint or another; one that runs stays as it is.
 
         Whether the raw log reaches back to another checkpoint is for the caller to check. ``safe_until_ts``: up to
-        which ts a database may have the rows above that checkpoint already.
+        which ts a database may have the rows above that checkpoint already. ``source_id``: the upstream's now.
 
         Raises:
             ChangefeedNotFoundError: there is none.
@@ -115,7 +116,7 @@ class ChangefeedControl:
             ResumeRefusedError: after what it has failed with it needs another checkpoint.
             BusError: ZooKeeper failed.
         """
-        return self._take(changefeed_id, namespace, Resume(overwrite_checkpoint_ts), safe_until_ts)
+        return self._take(changefeed_id, namespace, Resume(overwrite_checkpoint_ts), safe_until_ts, source_id)
 
     def remove(self, changefeed_id: str, namespace: str = NAMESPACE_DEFAULT) -> Feed:
         """Delete its nodes; its topics stay.
@@ -175,7 +176,12 @@ class ChangefeedControl:
             )
 
     def _take(
-        self, changefeed_id: str, namespace: str, message: Pause | Resume | RemoveFeed, safe_until_ts: Ts | None = None
+        self,
+        changefeed_id: str,
+        namespace: str,
+        message: Pause | Resume | RemoveFeed,
+        safe_until_ts: Ts | None = None,
+        source_id: int | None = None,
     ) -> Feed:
         while True:
             info, info_version, status, status_version = self._read(changefeed_id, namespace)
@@ -195,6 +201,7 @@ class ChangefeedControl:
                 epoch=feed.epoch,
                 start_ts=feed.start_ts,
                 safe_until_ts=max(info.safe_until_ts, safe_until_ts or Ts(0)),
+                source_id=info.source_id if source_id is None else source_id,
             )
             # Who pauses leaves the status to the sorter, which may just have finished a batch, and to the owner.
             shown = status if status is None or feed.state == "stopped" else _resumed(status, feed)

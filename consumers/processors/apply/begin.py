@@ -29,7 +29,7 @@ class DatabaseSides:
         if config.uri.server is None:
             raise InvariantBrokenError("sink is no database", changefeed=info.changefeed_id)
         mysql = config.sink.mysql
-        self._assignment, self._connector = assignment, Connector(config.uri.server, config)
+        self._assignment, self._connector = assignment, Connector(config.uri.server, config, info.source_id)
         self.settings = RunSettings(
             worker_count=mysql.worker_count,
             max_txn_row=mysql.max_txn_row,

@@ -12,6 +12,7 @@ from consumers.processors.apply.tls import DatabaseConnection, tls_context
 from schemas.config.settings import ChangefeedConfig
 from schemas.config.sink.sink_uri import DatabaseServer
 from schemas.errors import ConfigError
+from schemas.nodes.changefeed import SOURCE_ID_DEFAULT
 
 Connection = Any
 """``pymysql.connections.Connection``; its stubs know no bytes as a statement."""
@@ -50,6 +51,8 @@ class Connector:
 
     server: DatabaseServer
     config: ChangefeedConfig
+    source_id: int = SOURCE_ID_DEFAULT
+    """The upstream's, which a TiDB marks our writes with."""
 
     def __call__(self, *, multi_statements: bool = False) -> Connection:
         """Open one; transactions are begun and committed by the caller.
@@ -105,7 +108,7 @@ class Connector:
         connection.query(f"SET SESSION {settings}".encode())
         try:
             # The mark by which bidirectional replication tells our writes from those of users; SHOW need not list it.
-            connection.query(b"SET SESSION tidb_cdc_write_source=1")
+            connection.query(f"SET SESSION tidb_cdc_write_source={self.source_id}".encode())
         except pymysql.MySQLError as error:
             if errno(error) != _UNKNOWN_VARIABLE:
                 raise

@@ -25,6 +25,7 @@ from producers.pull.core.regions.span_frontier import KeyRange
 from producers.pull.pd.tso_stream import TsoStream
 from producers.tls import Channels
 from schemas.ids import RegionId, StoreId, Ts
+from schemas.nodes.changefeed import SOURCE_ID_DEFAULT
 from schemas.proto import metapb_pb2, pdpb_pb2, pdpb_pb2_grpc
 
 Reply = TypeVar("Reply")
@@ -47,6 +48,7 @@ _CHANNEL_OPTIONS: Final = [
 NULL_KEYSPACE: Final = 0xFFFF_FFFF
 """The scope of clusters without keyspaces."""
 _PASSING: Final = (pdpb_pb2.UNKNOWN, pdpb_pb2.NOT_BOOTSTRAPPED, pdpb_pb2.REGION_NOT_FOUND)
+_SOURCE_ID: Final = "source_id"
 _BARRIER_TOO_LATE: Final = "ErrGCBarrierTSBehindTxnSafePoint"
 
 
@@ -210,6 +212,28 @@ class PdClient:
             return stub.GetGCSafePoint(pdpb_pb2.GetGCSafePointRequest(header=header), timeout=CALL_TIMEOUT_S)
 
         return Ts(self._call("GetGCSafePoint", ask).safe_point)
+
+    def source_id(self) -> int:
+        """Return the cluster's ``tidb_source_id``; 1 where nobody has set one, or PD is older than they are.
+
+        Raises:
+            PdRefusedError: PD holds something else under that name.
+        """
+
+        def ask(stub: pdpb_pb2_grpc.PDStub, header: pdpb_pb2.RequestHeader) -> pdpb_pb2.LoadGlobalConfigResponse:
+            request = pdpb_pb2.LoadGlobalConfigRequest(names=[_SOURCE_ID])
+            return stub.LoadGlobalConfig(request, timeout=CALL_TIMEOUT_S)
+
+        try:
+            items = self._call("LoadGlobalConfig", ask).items
+        except PdUnimplementedError:
+            return SOURCE_ID_DEFAULT
+        # Old PDs answer by the text, new ones by the bytes.
+        texts = [item.value or item.payload.decode("utf-8", "replace") for item in items if item.name == _SOURCE_ID]
+        text = next(filter(None, texts), str(SOURCE_ID_DEFAULT))
+        if not (text.isascii() and text.isdecimal() and int(text) < 1 << 63):
+            raise PdRefusedError("PD's source_id is no number", call="LoadGlobalConfig", got=text[:40])
+        return int(text) or SOURCE_ID_DEFAULT
 
     def _call(self, name: str, ask: Callable[[pdpb_pb2_grpc.PDStub, pdpb_pb2.RequestHeader], Reply]) -> Reply:
         """Run one call at the leader, going round the members until the deadline.

@@ -44,6 +44,8 @@ class PdCluster:
     addresses: dict[StoreId, str] = field(default_factory=dict)
     states: "dict[StoreId, metapb_pb2.StoreState.ValueType]" = field(default_factory=dict)
     """States of stores that are not up."""
+    global_config: dict[str, str] = field(default_factory=dict)
+    """What stands below ``/global/config``, by name."""
     gc: GcState = field(default_factory=GcState)
     safe_points: ServiceSafePoints = field(default_factory=ServiceSafePoints)
 

@@ -53,6 +53,20 @@ class PdService(PdGcCalls):
             stamp = pdpb_pb2.Timestamp(physical=ts >> PHYSICAL_SHIFT_BITS, logical=ts & _LOGICAL_MASK)
             yield pdpb_pb2.TsoResponse(header=self._ok(), count=request.count, timestamp=stamp)
 
+    async def LoadGlobalConfig(  # noqa: N802
+        self, request: pdpb_pb2.LoadGlobalConfigRequest, context: Any
+    ) -> pdpb_pb2.LoadGlobalConfigResponse:
+        """Settings by name; the call has no header, and so no cluster id to be checked."""
+        items = []
+        for name in request.names:
+            if name in self._cluster.global_config:
+                value = self._cluster.global_config[name]
+                items.append(pdpb_pb2.GlobalConfigItem(name=name, value=value, payload=value.encode()))
+            else:
+                error = pdpb_pb2.Error(type=pdpb_pb2.GLOBAL_CONFIG_NOT_FOUND, message=f"key {name} not found")
+                items.append(pdpb_pb2.GlobalConfigItem(name=name, error=error))
+        return pdpb_pb2.LoadGlobalConfigResponse(items=items)
+
     async def GetRegion(self, request: pdpb_pb2.GetRegionRequest, context: Any) -> pdpb_pb2.GetRegionResponse:  # noqa: N802
         """The region of a key."""
         await self._check(request.header, context)

@@ -17,10 +17,12 @@ from compose.cli import run_cli
 from compose.stack.local import Addresses
 from consumers.control.changefeeds.verbs import ChangefeedControl
 from consumers.control.cluster.capture_registry import list_captures
+from producers.region_server.pd.cluster import PdCluster
 from producers.region_server.server import RegionServer
 from schemas.ids import UpstreamId
 from schemas.nodes.changefeed import ZkPaths
 from tests.support.control.lasting_session import lasting_session
+from tests.support.database.fake_tidb import FakeTidb
 from tests.support.rawlog.raw_log import START_TS, RawLog, recorded
 
 REACH_S = 180.0
@@ -33,6 +35,7 @@ class Bus:
 
     address: str
     cluster: str
+    pd: PdCluster
 
     def ask(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
         with closing(http.client.HTTPConnection(self.address, timeout=REACH_S)) as connection:
@@ -75,7 +78,7 @@ def bus(stack: Addresses) -> Iterator[Bus]:
         thread.start()
         try:
             (capture,) = reached(lambda: list_captures(session, ZkPaths(cluster)))
-            bus = Bus(capture.address, cluster)
+            bus = Bus(capture.address, cluster, server.pd)
             reached(lambda: bus.ask("GET", "/status")[0] == 200)
             yield bus
         finally:
@@ -115,6 +118,28 @@ def test_api_of_a_capture_that_is_not_the_owner_runs_a_changefeeds_whole_life(
         assert (info.start_ts, info.safe_until_ts > NEWEST_TS) == (NEWEST_TS, True)
     assert bus.ask("DELETE", "/changefeeds/cf") == (200, {})
     assert bus.ask("GET", "/changefeeds")[1] == {"total": 0, "items": []}
+
+
+def test_api_of_a_capture_asks_pd_for_the_source_id_of_what_writes_into_a_database(bus: Bus, stack: Addresses) -> None:
+    def stored() -> int:
+        with lasting_session(stack.zookeeper_access) as session:
+            return ChangefeedControl(session, ZkPaths(bus.cluster)).store.get("into-tidb").source_id
+
+    with FakeTidb(lambda _: None) as tidb:
+        bus.pd.global_config["source_id"] = "2"
+        status, made = bus.ask("POST", "/changefeeds", {"changefeed_id": "into-tidb", "sink_uri": tidb.uri})
+        assert (status, stored()) == (200, 2), made
+        bus.pd.global_config["source_id"] = "3"
+        assert bus.ask("POST", "/changefeeds/into-tidb/pause") == (200, {})
+        assert stored() == 2, "as it was begun"
+        assert bus.ask("POST", "/changefeeds/into-tidb/resume") == (200, {})
+        assert stored() == 3
+        bus.pd.global_config["source_id"] = "none"
+        status, refused = bus.ask("POST", "/changefeeds", {"changefeed_id": "other", "sink_uri": tidb.uri})
+        assert status != 200
+        assert "source_id" in refused["error_msg"]
+    bus.pd.global_config.clear()
+    assert bus.ask("DELETE", "/changefeeds/into-tidb") == (200, {})
 
 
 def test_api_of_a_capture_knows_tables_and_pds_clock(bus: Bus) -> None:

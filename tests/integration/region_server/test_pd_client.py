@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from producers.errors import HistoryGoneError, PdUnreachableError
+from producers.errors import HistoryGoneError, PdRefusedError, PdUnreachableError
 from producers.pull.core.regions.region_map import KEY_END
 from producers.pull.core.regions.span_frontier import KeyRange
 from producers.pull.pd.client import PdClient
@@ -64,6 +64,19 @@ def test_pd_client_safe_point_then_history_is_kept_or_the_loss_is_told() -> None
         with pytest.raises(HistoryGoneError) as caught:
             keep_safe_point(pd, "tidebus-late", now, 60)
         assert caught.value.action is Action.STOP_CHANGEFEED
+        pd.close()
+
+
+def test_pd_client_asks_for_the_clusters_source_id_then_1_stands_for_none_set() -> None:
+    with RegionServer(stores=1) as server:
+        pd = PdClient(server.pd_address)
+        assert pd.source_id() == 1
+        for value, expected in (("2", 2), ("", 1), ("0", 1)):
+            server.pd.global_config["source_id"] = value
+            assert pd.source_id() == expected
+        server.pd.global_config["source_id"] = "two"
+        with pytest.raises(PdRefusedError, match="source_id"):
+            pd.source_id()
         pd.close()
 
 

@@ -6,15 +6,20 @@ from collections.abc import Callable, Mapping
 import pymysql
 import pytest
 
+from consumers.processors.apply.begin import DatabaseSides
 from consumers.processors.apply.connection import Connector, is_tidb
 from consumers.processors.apply.ddl import DdlRunner, fingerprint
 from consumers.processors.apply.destination import DatabaseDestination
 from consumers.processors.apply.errors import DdlRefusedError, DestinationRefusedError, RecoverRefusedError
 from consumers.processors.core.apply.partition import DdlMark
 from consumers.processors.core.apply.statements import StatementSettings
+from consumers.processors.processor import Assignment, ProcessorOptions
+from edges.kafka.access import KafkaAccess
+from edges.zookeeper.access import ZooKeeperAccess
 from schemas.config.changefeed import load_changefeed
 from schemas.ddl.job import DdlType
-from schemas.ids import Ts
+from schemas.ids import Ts, UpstreamId
+from schemas.nodes.changefeed import ChangefeedInfo, decode_changefeed_info, encode_changefeed_info
 from schemas.sink.sql_rows import SqlDdl
 from tests.support.database.fake_tidb import Answer, FakeTidb
 from tests.support.recorded.recording import TIDB_DATA, read_jsonl
@@ -221,3 +226,21 @@ def test_bdr_mode_marks_each_session_of_a_tidb(multi_statements: bool) -> None:
         assert config.uri.server is not None
         Connector(config.uri.server, config)(multi_statements=multi_statements).close()
         assert "SET SESSION tidb_cdc_write_source=1" in server.said
+
+
+@pytest.mark.parametrize("multi_statements", [True, False], ids=["rows", "ddl"])
+def test_each_session_of_a_tidb_is_marked_with_the_upstreams_source_id(multi_statements: bool) -> None:
+    with FakeTidb(knows(*TIDB_ONLY)) as server:
+        info = ChangefeedInfo(
+            changefeed_id="cf", upstream=UpstreamId("u"), sink_uri=server.uri, start_ts=Ts(1), source_id=2
+        )
+        info = decode_changefeed_info(encode_changefeed_info(info))
+        config = load_changefeed(server.uri)
+        options = ProcessorOptions(
+            changefeed_id="cf", kafka=KafkaAccess("127.0.0.1:1"), zookeeper=ZooKeeperAccess("127.0.0.1:1")
+        )
+        sides = DatabaseSides(Assignment(options=options, info=info, config=config, stopped=lambda: False))
+        sides.destination(0).connect(multi_statements=multi_statements).close()
+        sides.source.close()
+        marks = [sql for sql in server.said if "tidb_cdc_write_source" in sql]
+    assert marks == ["SET SESSION tidb_cdc_write_source=2"]

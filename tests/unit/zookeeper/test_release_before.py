@@ -142,6 +142,7 @@ def test_record_of_the_release_before_is_read(name: str, decode: Callable[[bytes
     [
         ("info", encode_changefeed_info(INFO), {"time_zone"}),
         ("info", encode_changefeed_info(replace(INFO, safe_until_ts=Ts(9))), {"time_zone", "safe_until_ts"}),
+        ("info", encode_changefeed_info(replace(INFO, source_id=2)), {"time_zone", "source_id"}),
         ("status", encode_changefeed_status(replace(STATUS, set_epoch=2)), {*STATUS_FIGURES, "set_epoch"}),
         ("status-failed", encode_changefeed_status(FAILED), STATUS_FIGURES),
         ("begun", encode_begun(BEGUN), set()),

@@ -10,16 +10,19 @@ whatever begins a line with a time has been logged.
 
 import json
 import logging
+import math
 import os
-import re
 import sys
 import threading
 import time
+from io import TextIOWrapper
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
+from compose.escapes import escaped
+from compose.log_files import opener
 from schemas.errors import ConfigError
 from schemas.masking import mask_text, mask_value
 from schemas.redaction import (
@@ -33,9 +36,6 @@ from schemas.redaction import (
     shown_field,
 )
 
-_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-"""What ends a line, drives a terminal, turns the direction of writing, or has no UTF-8."""
-_SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 STACK_INDENT = "    | "
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 FILE_BYTES_MAX: Final = 300 << 20
@@ -78,11 +78,6 @@ class JsonFormatter(logging.Formatter):
         return escaped(json.dumps(mask_value(shown), ensure_ascii=False))
 
 
-def escaped(text: str) -> str:
-    r"""Return text without control characters: ``\n``, ``\r``, ``\t``, the others as ``\u001b``, as JSON has them."""
-    return _CONTROL.sub(lambda match: _SHORT.get(match[0]) or f"\\u{ord(match[0]):04x}", text)
-
-
 def _ids(record: logging.LogRecord) -> dict[str, Any]:
     return {name: shown_field(name, value) for name, value in vars(record).items() if name not in _STANDARD}
 
@@ -118,6 +113,37 @@ def _at(record: logging.LogRecord) -> str:
     return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(record.created))}.{int(record.msecs):03d}Z"
 
 
+class NotAgain(logging.Filter):
+    """Passes a line once within ``quiet_s``. A ZooKeeper that is away is told of at each try to reach it."""
+
+    def __init__(self, quiet_s: float = 60.0) -> None:
+        super().__init__()
+        self._quiet_s = quiet_s
+        self._said: dict[str, float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """See logging."""
+        text, at_s = record.getMessage(), time.monotonic()
+        if at_s - self._said.get(text, -math.inf) < self._quiet_s:
+            return False
+        self._said = {said: when for said, when in self._said.items() if at_s - when < self._quiet_s} | {text: at_s}
+        return True
+
+
+_not_again: Final = NotAgain()
+
+
+class _LogFile(RotatingFileHandler):
+    """Turned over at its largest size; the next one has the mode of the one before."""
+
+    def _open(self) -> TextIOWrapper:
+        stream = open(self.baseFilename, "a", encoding=self.encoding, opener=opener)  # noqa: SIM115 # base's
+        former = Path(f"{self.baseFilename}.1")
+        if not stream.tell() and former.exists():
+            os.fchmod(stream.fileno(), former.stat().st_mode & 0o777)
+        return stream
+
+
 def start_logging(
     *,
     level: str = "info",
@@ -139,7 +165,7 @@ def start_logging(
     if file is not None:
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
-            handler = RotatingFileHandler(file, maxBytes=file_bytes_max, backupCount=files_kept)
+            handler = _LogFile(file, maxBytes=file_bytes_max, backupCount=files_kept)
         except OSError as error:
             raise ConfigError("log file cannot be written", key="log-file", file=file, reason=error) from error
     handler.setFormatter(JsonFormatter() if form == "json" else LineFormatter())
@@ -152,6 +178,7 @@ def start_logging(
         threading.excepthook = lambda of: _log_what_nobody_caught(of.exc_type, of.exc_value, of.exc_traceback)
     for noisy in ("kazoo", "urllib3", "httpx2"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
+    logging.getLogger("kazoo.client").addFilter(_not_again)
     # It logs every error that crosses from Python to the JVM and back with two tracebacks; the query reports it too.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     # It would tell of each start and stop of the API's server, which we do ourselves.

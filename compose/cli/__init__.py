@@ -12,6 +12,7 @@ import sys
 import click
 
 from compose.cli.changefeed import changefeed
+from compose.cli.echo import echo
 from compose.cli.foresight_commands import explain, remount
 from compose.cli.inspect_commands import decode, doctor, dry_run, errors, setup
 from compose.cli.lake_commands import lake
@@ -120,7 +121,7 @@ def run_cli(arguments: list[str]) -> int:
     except (click.Abort, KeyboardInterrupt):
         return STATUS_INTERRUPTED
     except BusError as error:
-        click.echo(f"error: {one_line(str(error))}", err=True)
+        echo(f"error: {one_line(str(error))}", err=True)
         return STATUS_USAGE if isinstance(error, ConfigError) else STATUS_FAILED
     except BrokenPipeError:
         # `tidebus decode | head`: the reader has seen enough. Python would complain again when it flushes at exit.
@@ -129,7 +130,7 @@ def run_cli(arguments: list[str]) -> int:
     except Exception as error:
         coded = (refusal(error) if isinstance(error, OSError) else None) or UnexpectedError.of(error)
         log.error("command failed", extra={"code": coded.code, "reason": str(coded)}, exc_info=error)
-        click.echo(f"error: {one_line(str(coded))}", err=True)
+        echo(f"error: {one_line(str(coded))}", err=True)
         return STATUS_FAILED
     return result if isinstance(result, int) else 0
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from compose.cli.echo import echo
 from compose.cli.given_files import changefeed_text
 from compose.cli.options import Duration
 from compose.cli.server_options import ask, server_options
@@ -99,7 +100,7 @@ def create(api: "ApiCalls", changefeed_id: str, namespace: str, start_ts: int, n
         if tables:
             shown = ", ".join(f"{table['database_name']}.{table['table_name']}" for table in tables[:20])
             shown += f" and {len(tables) - 20} more" if len(tables) > 20 else ""
-            click.echo(f"tables without a primary key or not-null unique key: {shown}", err=True)
+            echo(f"tables without a primary key or not-null unique key: {shown}", err=True)
             ask("Ignore those tables and replicate the others?", no_confirm)
         if tables or no_confirm:
             body["replica_config"] = {**table, "ignore_ineligible_table": True}
@@ -107,8 +108,8 @@ def create(api: "ApiCalls", changefeed_id: str, namespace: str, start_ts: int, n
     except ApiRefusedError as error:
         raise located(error, checked.origin) from error
     for note in checked.notes:
-        click.echo(f"note: {note}", err=True)
-    click.echo(f"Create changefeed successfully!\nID: {info['id']}\nInfo: {json.dumps(info, ensure_ascii=False)}")
+        echo(f"note: {note}", err=True)
+    echo(f"Create changefeed successfully!\nID: {info['id']}\nInfo: {json.dumps(info, ensure_ascii=False)}")
 
 
 @changefeed.command()
@@ -145,14 +146,14 @@ def update(api: "ApiCalls", changefeed_id: str, namespace: str, no_confirm: bool
     if given["target_ts"]:
         change["target_ts"] = after["target_ts"] = given["target_ts"]
     for line in _difference(before, after):
-        click.echo(line, err=True)
+        echo(line, err=True)
     ask(f"Apply these changes to changefeed {changefeed_id}?", no_confirm)
     try:
         info = api.call("PUT", f"/changefeeds/{changefeed_id}", change, namespace=namespace)
     except ApiRefusedError as error:
         raise located(error, origin) from error
     shown = json.dumps(info, ensure_ascii=False)
-    click.echo(f"Update changefeed config successfully!\nID: {changefeed_id}\nInfo: {shown}")
+    echo(f"Update changefeed config successfully!\nID: {changefeed_id}\nInfo: {shown}")
 
 
 @changefeed.command("list")
@@ -277,11 +278,11 @@ def remove(api: "ApiCalls", changefeed_id: str, namespace: str) -> None:
     except ApiRefusedError as error:
         if error.cdc_code != "CDC:ErrChangeFeedNotExists":
             raise
-        click.echo(f"Changefeed not found.\nID: {changefeed_id}")
+        echo(f"Changefeed not found.\nID: {changefeed_id}")
         return
     api.call("DELETE", f"/changefeeds/{changefeed_id}", namespace=namespace)
     said = f"ID: {changefeed_id}\nCheckpointTs: {info['checkpoint_ts']}\nSinkURI: {info['sink_uri']}"
-    click.echo(f"Changefeed remove successfully.\n{said}")
+    echo(f"Changefeed remove successfully.\n{said}")
 
 
 def now_ts(api: "ApiCalls") -> int:
@@ -292,7 +293,7 @@ def now_ts(api: "ApiCalls") -> int:
 
 def echo_json(shown: Any) -> None:
     """Print a value as people and scripts read it."""
-    click.echo(json.dumps(shown, indent=2, ensure_ascii=False))
+    echo(json.dumps(shown, indent=2, ensure_ascii=False))
 
 
 def _summary(info: dict[str, Any]) -> dict[str, Any]:
@@ -334,9 +335,9 @@ def upstream_body(given: dict[str, Any]) -> dict[str, Any]:
     """Return the fields of a request that name an upstream by ``--upstream-…``, which must be the capture's own."""
     for flag in ("sort_engine", "sort_dir"):
         if given.get(flag):
-            click.echo(f"note: --{flag.replace('_', '-')} does nothing here: the raw log is the sorter", err=True)
+            echo(f"note: --{flag.replace('_', '-')} does nothing here: the raw log is the sorter", err=True)
     if given.get("tz"):
-        click.echo("note: --tz does nothing here: the capture's own --tz decides", err=True)
+        echo("note: --tz does nothing here: the capture's own --tz decides", err=True)
     addresses = [address for address in given["upstream_pd"].split(",") if address]
     named = {"ca_path": "upstream_ca", "cert_path": "upstream_cert", "key_path": "upstream_key"}
     paths = {name: given[flag] for name, flag in named.items() if given[flag]}

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from compose.cli.echo import echo
 from compose.cli.given_files import changefeed_text
 from compose.cli.options import (
     UPSTREAM_DEFAULT,
@@ -100,7 +101,7 @@ def explain(
         destination = destinations.destined(wanted.config, schemas, at)
         shown, lines = as_json(destination), destinations.as_lines(destination)
     for line in [json.dumps(shown, ensure_ascii=False)] if in_json else lines:
-        click.echo(line)
+        echo(line)
 
 
 @click.command()
@@ -140,7 +141,7 @@ def remount(
         sink_uri, changefeed_text(config) if config else None, file=str(config) if config else None
     )
     for note in checked.notes:
-        click.echo(f"note: {note}", err=True)
+        echo(f"note: {note}", err=True)
     order = Remount(
         kafka=kafka,
         upstream=UpstreamId(upstream or UPSTREAM_DEFAULT),
@@ -153,7 +154,5 @@ def remount(
     )
     check(order)
     name_spark_files()
-    done = remount_alone(
-        order, master, lambda progress: click.echo(f"written up to {progress.checkpoint_ts}", err=True)
-    )
-    click.echo(json.dumps({"rows": done.rows, "cuts": done.cuts, "corrupt_rows": done.corrupt_rows}))
+    done = remount_alone(order, master, lambda progress: echo(f"written up to {progress.checkpoint_ts}", err=True))
+    echo(json.dumps({"rows": done.rows, "cuts": done.cuts, "corrupt_rows": done.corrupt_rows}))

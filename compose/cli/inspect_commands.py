@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from compose.cli.echo import echo
 from compose.cli.given_files import changefeed_text
 from compose.cli.options import (
     Duration,
@@ -39,11 +40,11 @@ def setup(spark_only: bool) -> None:
     """
     from compose.stack.jars import PARTS, SPARK_PARTS, fetch
 
-    fetch(SPARK_PARTS if spark_only else PARTS, click.echo)
+    fetch(SPARK_PARTS if spark_only else PARTS, echo)
     if not spark_only:
         from compose.stack.archive_setup import make_archives
 
-        make_archives(click.echo)
+        make_archives(echo)
 
 
 @click.command()
@@ -65,7 +66,7 @@ def doctor(pd: str, tls: "TlsSettings", kafka: "KafkaAccess", upstream: str) -> 
     for finding in itertools.chain(examine(Path("data")), beyond, raw_log):
         mark = "ok  " if finding.ok else ("FAIL" if finding.needed else "note")
         healthy &= finding.ok or not finding.needed
-        click.echo(f"{mark}  {finding.name:<7} {finding.said}")
+        echo(f"{mark}  {finding.name:<7} {finding.said}")
     return 0 if healthy else 1
 
 
@@ -77,7 +78,7 @@ def errors(code: str) -> int:
 
     matching = [entry for entry in catalogue() if entry.code.startswith(code.strip("[]"))]
     for entry in matching:
-        click.echo(f"{entry.code} ({entry.follows}): {entry.meaning}")
+        echo(f"{entry.code} ({entry.follows}): {entry.meaning}")
     if not matching:
         near = difflib.get_close_matches(code, [entry.code for entry in catalogue()], n=3)
         hint = f"did you mean {' or '.join(near)}?" if near else "`tidebus errors` lists them"
@@ -144,18 +145,18 @@ def dry_run(
     def refused(error: BusError) -> None:
         if strict:
             raise error
-        click.echo(f"warning: a changefeed would fail here: {error}", err=True)
+        echo(f"warning: a changefeed would fail here: {error}", err=True)
 
     prepared = prepare(recording, changefeed, refused=refused, watermark_every_ms=every_ms)
     for shown in prepared.mounted() if protocol == "mounted" else prepared.records():
-        click.echo(json_line(shown))
+        echo(json_line(shown))
 
 
 def _print_feed(folder: Path) -> None:
     from compose.foresight.feed_dry_run import row_changes
 
     for row in row_changes(folder):
-        click.echo(json.dumps(row, separators=(",", ":")))
+        echo(json.dumps(row, separators=(",", ":")))
 
 
 @click.command()
@@ -176,7 +177,7 @@ def decode(
     with TopicFollower(kafka, topic, partition=partition, from_offset=from_offset) as follower:
         for record in follower.follow() if follow else follower.read_to_end():
             for shown in decode_record(topic, record):
-                click.echo(json.dumps(shown, ensure_ascii=False))
+                echo(json.dumps(shown, ensure_ascii=False))
                 printed += 1
                 if limit is not None and printed >= limit:
                     return

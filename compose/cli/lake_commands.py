@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from compose.cli.echo import echo
 from compose.cli.log_options import log_options
 from compose.cli.options import (
     Duration,
@@ -40,7 +41,7 @@ def compact(**given: Any) -> None:
 
     for table, done in compact_tables(_options(given)):
         shown = {"files_before": done.files_before, "files_after": done.files_after}
-        click.echo(json.dumps({"table": table, **shown, "delete_files_dropped": done.deletes_dropped}))
+        echo(json.dumps({"table": table, **shown, "delete_files_dropped": done.deletes_dropped}))
 
 
 @lake.command()
@@ -53,7 +54,7 @@ def expire(older_than: float, **given: Any) -> None:
     from compose.operator.lake import expire_tables
 
     for table, count in expire_tables(_options(given), older_than):
-        click.echo(json.dumps({"table": table, "snapshots_expired": count}))
+        echo(json.dumps({"table": table, "snapshots_expired": count}))
 
 
 def _options(given: dict[str, Any]) -> "LakeOptions":

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from compose.cli.changefeed import namespace_option
+from compose.cli.echo import echo
 from compose.cli.server_options import ask, server_options
 from schemas.errors import ConfigError
 
@@ -88,7 +89,7 @@ def migrate(
         for verdict in verdicts:
             file = out / verdict.changefeed.file_name
             file.write_text(file_text(verdict))
-            click.echo(f"wrote {file}", err=True)
+            echo(f"wrote {file}", err=True)
     if take_over:
         _take_over(source, api, [verdict for verdict in verdicts if verdict.is_movable], tz, no_confirm)
     return STATUS_REFUSED if any(verdict.refusal for verdict in verdicts) else 0
@@ -101,15 +102,15 @@ def _show(verdict: "Verdict") -> None:
     changefeed = verdict.changefeed
     judged = "refused" if verdict.refusal else f"{verdict.same} settings the same"
     judged += f", {len(verdict.differs)} that differ" if verdict.differs else ""
-    click.echo(f"{changefeed.changefeed_id}: {changefeed.state}, {mask_uri(changefeed.sink_uri)}: {judged}")
+    echo(f"{changefeed.changefeed_id}: {changefeed.state}, {mask_uri(changefeed.sink_uri)}: {judged}")
     for line in verdict.differs:
-        click.echo(f"  differs: {line}")
+        echo(f"  differs: {line}")
     if verdict.writes_times:
-        click.echo("  zone: TIMESTAMPs come in that of our captures (--tz); TiCDC's API does not tell its servers'")
+        echo("  zone: TIMESTAMPs come in that of our captures (--tz); TiCDC's API does not tell its servers'")
     if verdict.refusal is not None:
-        click.echo(f"  refused: {verdict.refusal}")
+        echo(f"  refused: {verdict.refusal}")
     elif changefeed.state not in MOVABLE:
-        click.echo(f"  it is {changefeed.state} there: --take-over leaves it, as nobody knows what it waits for")
+        echo(f"  it is {changefeed.state} there: --take-over leaves it, as nobody knows what it waits for")
 
 
 def _take_over(
@@ -119,7 +120,7 @@ def _take_over(
 
     changefeeds = [verdict.changefeed for verdict in verdicts]
     if not changefeeds:
-        click.echo("nothing to take over")
+        echo("nothing to take over")
         return
     taker = TakeOver(source, api)
     taker.check_zone(time_zone, [verdict.changefeed.changefeed_id for verdict in verdicts if verdict.writes_times])
@@ -129,9 +130,9 @@ def _take_over(
     ask(f"Pause {names} in that TiCDC, and go on with them here?", no_confirm)
     for changefeed in changefeeds:
         taken = taker.run(changefeed)
-        click.echo(f"{changefeed.changefeed_id}: taken over at {taken.start_ts}; paused there. To go back:")
+        echo(f"{changefeed.changefeed_id}: taken over at {taken.start_ts}; paused there. To go back:")
         for line in way_back(taken, source.client.url):
-            click.echo(f"  {line}")
+            echo(f"  {line}")
 
 
 def _given(sink_uris: Sequence[str]) -> dict[str, str]:

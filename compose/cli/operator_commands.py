@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from compose.cli.changefeed import changefeed, echo_json, namespace_option, now_ts, upstream_body, upstream_options
+from compose.cli.echo import echo
 from compose.cli.options import (
     cluster_option,
     kafka_option,
@@ -118,7 +119,7 @@ def tso() -> None:
 @server_options
 def query_tso(api: "ApiCalls") -> None:
     """Print a new TSO."""
-    click.echo(now_ts(api))
+    echo(now_ts(api))
 
 
 @click.group()
@@ -133,7 +134,7 @@ def unsafe(no_confirm: bool) -> None:
 def show_metadata(api: "ApiCalls") -> None:
     """Print all nodes of the cluster in ZooKeeper, without secrets."""
     for node in api.get("/unsafe/metadata"):
-        click.echo(f"Key: {node['key']}, Value: {node['value']}")
+        echo(f"Key: {node['key']}, Value: {node['value']}")
 
 
 @unsafe.command("resolve-lock")
@@ -159,7 +160,7 @@ def delete_service_gc_safepoint(api: "ApiCalls", no_confirm: bool, namespace: st
     """Let TiKV collect the history that this bus has still to pull; a running owner sets it anew."""
     ask("Really give up TiKV's history for this bus?", no_confirm)
     gone = api.call("DELETE", "/unsafe/service_gc_safepoint", upstream_body(given), namespace=namespace)
-    click.echo(f"deleted {gone['service_id']}")
+    echo(f"deleted {gone['service_id']}")
 
 
 @unsafe.command("verify-gc-safepoint")
@@ -174,7 +175,7 @@ def verify_gc_safepoint(keyspace: str, legacy_safepoint: bool, pd: str, tls: "Tl
     if keyspace != NAMESPACE_DEFAULT:
         raise ConfigError("there is the null keyspace only, named `default`", key="keyspace", got=keyspace)
     ts, databases = verify_gc_safe_point(pd, tls, is_legacy=legacy_safepoint)
-    click.echo(f"GC safepoint verified, snapshot-ts: {ts}, databases: {databases}")
+    echo(f"GC safepoint verified, snapshot-ts: {ts}, databases: {databases}")
 
 
 @unsafe.command()
@@ -203,9 +204,9 @@ def reset(
 
     name = cluster_id or cluster
     ask(f"Really forget all changefeeds of cluster {name}?", no_confirm)
-    click.echo("reset" if reset_cluster(zookeeper, name) else f"there is no cluster {name} in ZooKeeper")
+    echo("reset" if reset_cluster(zookeeper, name) else f"there is no cluster {name} in ZooKeeper")
     if pd:
-        click.echo(f"deleted {delete_safe_point(pd, tls, name, UpstreamId(upstream))}")
+        echo(f"deleted {delete_safe_point(pd, tls, name, UpstreamId(upstream))}")
 
 
 @unsafe.command("adopt-raw-log")
@@ -225,7 +226,7 @@ def adopt_raw_log(
 
     ask(f"Is upstream {upstream} used by no other cluster?", no_confirm)
     revision = cluster_reset.adopt_raw_log(zookeeper, kafka, cluster, UpstreamId(upstream))
-    click.echo("nothing to do" if revision is None else f"the next owner follows the one of revision {revision}")
+    echo("nothing to do" if revision is None else f"the next owner follows the one of revision {revision}")
 
 
 @unsafe.command("seal-changefeeds")
@@ -245,10 +246,10 @@ def seal_changefeeds(no_confirm: bool, cluster: str, zookeeper: "ZooKeeperAccess
     with Session(zookeeper) as session:
         shown = not_sealed(session, paths, keyring)
         for info in shown:
-            click.echo(f"{info.namespace}/{info.changefeed_id}: {mask_uri(info.sink_uri)}")
+            echo(f"{info.namespace}/{info.changefeed_id}: {mask_uri(info.sink_uri)}")
         if shown:
             ask("Are these settings all yours?", no_confirm)
-        click.echo(f"sealed {seal(session, paths, keyring, shown)}")
+        echo(f"sealed {seal(session, paths, keyring, shown)}")
 
 
 @click.command("configure-credentials")
@@ -270,7 +271,7 @@ def configure_credentials(user: str, password: str, file: Path, for_server: bool
     from consumers.control.api.access.credentials import write_credentials
 
     write_credentials(file, user, password, for_server=for_server)
-    click.echo(f"user {user} stands in {file}")
+    echo(f"user {user} stands in {file}")
 
 
 @click.command()
@@ -285,7 +286,7 @@ def log_level(api: "ApiCalls", level: str) -> None:
 @server_options
 def status(api: "ApiCalls") -> None:
     """Show the capture that answers."""
-    click.echo(json.dumps(api.get("/status"), indent=2))
+    echo(json.dumps(api.get("/status"), indent=2))
 
 
 for _command in (changefeed, capture, processor, tso, unsafe, configure_credentials, status):

@@ -6,6 +6,7 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 from compose.cli.changefeed import namespace_option
+from compose.cli.echo import echo
 from compose.cli.options import kafka_option, upstream_option
 from schemas.ids import UpstreamId
 
@@ -44,15 +45,13 @@ def check(file: IO[bytes]) -> int:
 
     report = check_chain(line.rstrip(b"\n") for line in file)
     for finding in report.findings[:FINDINGS_SHOWN_MAX]:
-        click.echo(f"line {finding.line}: {finding.fault}: {finding.said}")
+        echo(f"line {finding.line}: {finding.fault}: {finding.said}")
     if len(report.findings) > FINDINGS_SHOWN_MAX:
-        click.echo(f"and {len(report.findings) - FINDINGS_SHOWN_MAX} more")
+        echo(f"and {len(report.findings) - FINDINGS_SHOWN_MAX} more")
     for gap in report.unproved:
-        click.echo(
-            f"line {gap.line}: note: nothing is told of ({gap.after_ts}, {gap.upto_ts}]: a run ended before it could"
-        )
+        echo(f"line {gap.line}: note: nothing is told of ({gap.after_ts}, {gap.upto_ts}]: a run ended before it could")
     for (namespace, changefeed), head in sorted(report.heads.items()):
         where = f"record {head.number}, ts {head.window.upto_ts}, hash {head.hash}"
-        click.echo(f"{namespace}/{changefeed}: up to {where}")
-    click.echo(f"{report.records} records, {report.rows} rows written, {len(report.findings)} faults")
+        echo(f"{namespace}/{changefeed}: up to {where}")
+    echo(f"{report.records} records, {report.rows} rows written, {len(report.findings)} faults")
     return 1 if report.findings else 0

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from compose.cli.echo import echo
 from compose.cli.options import (
     check_master,
     cluster_option,
@@ -61,7 +62,7 @@ def recover(
     from schemas.errors import BusError
 
     def say(text: str) -> None:
-        click.echo(text, err=True)
+        echo(text, err=True)
 
     check_master(master)
     if not dry_run:
@@ -83,12 +84,12 @@ def recover(
     except BusError as error:
         if error.code not in _IN_OTHER_HANDS:
             raise
-        click.echo(f"error: {error}", err=True)
+        echo(f"error: {error}", err=True)
         return STATUS_IN_OTHER_HANDS
     if in_json:
-        click.echo(json.dumps(as_json(report)))
+        echo(json.dumps(as_json(report)))
     else:
         lines = [*opening_lines(report), *closing_lines(report)] if dry_run else closing_lines(report)
-        click.echo("\n".join(lines))
+        echo("\n".join(lines))
     sys.stdout.flush()
     return 0

@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from compose.cli.echo import echo
 from schemas.config.parse.origin import NotSupportedYetError
 from schemas.config.parse.section import unknown_key
 from schemas.errors import ConfigError
@@ -67,7 +68,7 @@ def server_file_option(command: Command) -> Command:
         values, notes = read_server_file(file)
         context.default_map = {**(context.default_map or {}), **values}
         for note in notes:
-            click.echo(f"note: {file}: {note}", err=True)
+            echo(f"note: {file}: {note}", err=True)
 
     return click.option(
         "--config",

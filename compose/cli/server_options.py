@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.core import ParameterSource
 
+from compose.cli.echo import echo
+
 if TYPE_CHECKING:
     pass
 
@@ -52,7 +54,7 @@ def server_options(command: Command) -> Command:
         from consumers.control.api.client import ApiClient
 
         if pd:
-            click.echo("note: --pd does nothing here; --server names a capture", err=True)
+            echo("note: --pd does nothing here; --server names a capture", err=True)
         if log_level:
             start_logging(level=log_level)
         user, password = _user(user, password, credentials)

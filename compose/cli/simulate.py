@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from compose.cli.echo import echo
+
 if TYPE_CHECKING:
     from compose.simulation.outcome import Outcome
 
@@ -54,8 +56,8 @@ def simulate(seeds: int, first: int, minutes: float | None, seed: int | None, wh
         outcome = outcome_of(seed)
         if trace or outcome.broken:
             for line in outcome.lines():
-                click.echo(line)
-        click.echo(str(outcome))
+                echo(line)
+        echo(str(outcome))
         return 1 if outcome.broken else 0
     began_at, broken, done = time.monotonic(), 0, 0
     for number in range(first, first + seeds):
@@ -66,7 +68,7 @@ def simulate(seeds: int, first: int, minutes: float | None, seed: int | None, wh
         if outcome.broken:
             broken += 1
             if broken <= SHOWN_MAX:
-                click.echo(f"{outcome}\n  tidebus simulate{of} --seed {number} --trace")
+                echo(f"{outcome}\n  tidebus simulate{of} --seed {number} --trace")
     took_s = time.monotonic() - began_at
-    click.echo(f"{done} seeds from {first}, {broken} broken, {took_s:.1f} s")
+    echo(f"{done} seeds from {first}, {broken} broken, {took_s:.1f} s")
     return 1 if broken else 0

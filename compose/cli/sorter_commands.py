@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from compose.cli.echo import echo
 from compose.cli.log_options import log_options
 from compose.cli.options import (
     check_master,
@@ -194,7 +195,5 @@ def executor_archive(target: Path) -> int:
     from compose.deployment.executor_archive import write_archive
 
     versions = write_archive(target)
-    click.echo(
-        f"{target}: {target.stat().st_size >> 20} MiB, {', '.join(f'{name} {at}' for name, at in versions.items())}"
-    )
+    echo(f"{target}: {target.stat().st_size >> 20} MiB, {', '.join(f'{name} {at}' for name, at in versions.items())}")
     return 0

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from compose.cli.echo import echo
 from compose.cli.options import Duration
 from compose.cli.server_options import server_options
 
@@ -28,11 +29,12 @@ def top(api: "ApiCalls", interval: float, once: bool, as_json: bool) -> None:
     from rich.live import Live
     from rich.text import Text
 
+    from compose.escapes import escaped
     from compose.operator.top_view import Top
     from schemas.errors import BusError
 
     if as_json:
-        click.echo(json.dumps(api.get(OVERVIEW), indent=2))
+        echo(json.dumps(api.get(OVERVIEW), indent=2))
         return
     console, seen = Console(), Top()
     seen.take(api.get(OVERVIEW), time.monotonic())
@@ -48,7 +50,7 @@ def top(api: "ApiCalls", interval: float, once: bool, as_json: bool) -> None:
             try:
                 seen.take(api.get(OVERVIEW), time.monotonic())
             except BusError as error:  # an owner's change takes some seconds; the picture says so and goes on
-                live.update(Text(str(error), style="red"), refresh=True)
+                live.update(Text(escaped(str(error)), style="red"), refresh=True)
                 time.sleep(interval)
 
 
@@ -58,7 +60,7 @@ def services(api: "ApiCalls") -> None:
     """List the sorter services: capture, process, Spark's UI, and the changefeeds that each runs."""
     import json
 
-    click.echo(json.dumps(api.get("/api/tidebus/services")["items"], indent=2))
+    echo(json.dumps(api.get("/api/tidebus/services")["items"], indent=2))
 
 
 @click.command()

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from compose.cli.echo import echo
 from compose.cli.options import Duration, cluster_option, feed_options, kafka_option, zookeeper_option
 
 if TYPE_CHECKING:
@@ -77,9 +78,9 @@ def verify(
 
     def on_table(outcome: "TableOutcome") -> None:
         verdicts.append(outcome.verdict)
-        click.echo(shown(outcome, in_json=in_json))
+        echo(shown(outcome, in_json=in_json))
         sys.stdout.flush()
 
-    if not run(options, on_table, lambda text: click.echo(f"note: {text}", err=True)):
-        click.echo("note: the changefeed has no tables upstream", err=True)
+    if not run(options, on_table, lambda text: echo(f"note: {text}", err=True)):
+        echo("note: the changefeed has no tables upstream", err=True)
     return exit_status(verdicts)

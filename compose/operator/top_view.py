@@ -9,6 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from compose.escapes import escaped
 from compose.local.image_bars import table_text
 from compose.local.monitor import Rate
 
@@ -36,7 +37,7 @@ class Top:
 
     def take(self, overview: Mapping[str, Any], now_s: float) -> None:
         """Take an answer of ``/api/tidebus/overview`` that came at ``now_s``, by a clock that never jumps."""
-        self._overview = overview
+        self._overview = overview = _shown(overview)
         for item in overview["upstreams"]:
             self._note(("upstream", item["upstream"]), now_s, item.get("rows_in", 0))
         for item in overview["changefeeds"]:
@@ -96,9 +97,9 @@ class Top:
             name = capture["id"] if width >= WIDE else capture["id"][:8]
             table.add_row(
                 Text(f"{name} owner" if capture["is_owner"] else name, style="bold" if capture["is_owner"] else ""),
-                capture["address"],
+                Text(capture["address"]),
                 "-" if capture["tables"] is None else f"{capture['tables']:,}",
-                capture["version"],
+                Text(capture["version"]),
             )
         return _counted(table, len(seen), most)
 
@@ -111,7 +112,7 @@ class Top:
         # Trouble first: of many only some can be seen.
         for feed in sorted(seen, key=lambda item: (item["error"] is None, -item["checkpoint_lag_s"]))[:most]:
             cells = (
-                feed["id"] if feed["namespace"] == "default" else f"{feed['namespace']}/{feed['id']}",
+                Text(feed["id"] if feed["namespace"] == "default" else f"{feed['namespace']}/{feed['id']}"),
                 Text(feed["state"], style=_STYLES.get(feed["state"], "")),
                 _seconds(feed["checkpoint_lag_s"]),
                 self._rate(("feed", feed["namespace"], feed["id"])),
@@ -127,13 +128,22 @@ class Top:
     def _errors(self, width: int) -> list[Text]:
         failed = [feed for feed in self._overview["changefeeds"] if feed["error"]]
         texts = [f"{feed['id']}: {feed['error']['code']}: {feed['error']['message']}" for feed in failed]
-        return [_line(Text(" ".join(text.split()), style="red"), width) for text in texts]
+        return [_line(Text(text, style="red"), width) for text in texts]
 
     def _note(self, key: tuple[str, ...], now_s: float, counter: int) -> None:
         self._rates.setdefault(key, Rate()).note(now_s, counter)
 
     def _rate(self, key: tuple[str, ...]) -> str:
         return f"{self._rates[key].per_s():,.0f}"
+
+
+def _shown(said: Any) -> Any:
+    """Return an answer whose texts are lines, and drive no terminal: errors quote names and statements of upstream."""
+    if isinstance(said, Mapping):
+        return {key: _shown(value) for key, value in said.items()}
+    if isinstance(said, list):
+        return [_shown(value) for value in said]
+    return escaped(" ".join(said.split())) if isinstance(said, str) else said
 
 
 _STYLES: Final = {"normal": "green", "warning": "yellow", "failed": "red", "stopped": "blue"}

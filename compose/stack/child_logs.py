@@ -11,6 +11,8 @@ import shutil
 from pathlib import Path
 from typing import Final
 
+from compose.log_files import opener
+
 BYTES_MAX: Final = 64 << 20
 KEPT: Final = 3
 """Older ones, ``sorter.log.1`` the youngest; some 256 MiB for each changefeed, if it says as much at all."""
@@ -26,7 +28,9 @@ def turn_over(log: Path, bytes_max: int = BYTES_MAX, kept: int = KEPT) -> bool:
             return False
         fresh = log.with_name(f"{log.name}.fresh")
         try:
-            shutil.copyfile(log, fresh)
+            with log.open("rb") as now, open(fresh, "wb", opener=opener) as copy:  # pathlib's has no opener
+                shutil.copyfileobj(now, copy)
+            shutil.copymode(log, fresh)
             for number in range(kept - 1, 0, -1):
                 with contextlib.suppress(FileNotFoundError):
                     _older(log, number).replace(_older(log, number + 1))

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
+from compose.log_files import opener
 from compose.stack.child_logs import turn_over
 from compose.stack.errors import ChildError
 from compose.stack.groups import signal_group, started_at
@@ -118,7 +119,7 @@ class Child:
         self._end(0.0)  # what the last one has left behind
         self.log.parent.mkdir(parents=True, exist_ok=True)
         output: IO[bytes]
-        with self.log.open("ab") as output:
+        with open(self.log, "ab", opener=opener) as output:  # pathlib's has no opener
             self._process = subprocess.Popen(
                 [*_WHEN_TOLD, *self.command],
                 stdin=subprocess.PIPE,

@@ -35,7 +35,10 @@ def topic_states(config: Mapping[str, Any], topics: Collection[str]) -> dict[str
         except KafkaException as error:
             if time.monotonic() >= deadline:
                 raise KafkaUnreachableError(
-                    "raw topics cannot be looked at", topics=sorted(topics), reason=error.args[0].str()
+                    "raw topics cannot be looked at",
+                    kafka=config.get("bootstrap.servers", ""),
+                    topics=sorted(topics),
+                    reason=error.args[0].str(),
                 ) from error
         time.sleep(_RETRY_S)
 
@@ -71,7 +74,9 @@ def seen_topics(config: Mapping[str, Any], topics: Collection[str]) -> dict[str,
     try:
         listed = admin.list_topics(timeout=ANSWER_S).topics
     except KafkaException as error:
-        raise KafkaUnreachableError("topics cannot be looked at", reason=error.args[0].str()) from error
+        raise KafkaUnreachableError(
+            "topics cannot be looked at", kafka=config.get("bootstrap.servers", ""), reason=error.args[0].str()
+        ) from error
     present = {name: listed[name] for name in topics if name in listed and listed[name].error is None}
     seen = {}
     for name, topic in present.items():

@@ -109,12 +109,18 @@ class Lease:
                 self._losses, self._answered_at = self._losses + 1, None
 
     def _keep(self) -> None:
+        failures = 0
         while not self._closing.wait(self.timeout_s / 4):
             try:
                 self.ask(lambda: self._client.exists_async("/"), self.timeout_s / 4)
             except Exception as error:  # any failure only means that the lease was not renewed
-                if not self._closing.is_set():
+                failures += 1
+                if failures == 1 and not self._closing.is_set():
                     log.warning("zookeeper lease not renewed", extra={"hosts": self._hosts, "reason": repr(error)})
+            else:
+                if failures:
+                    log.info("zookeeper lease renewed again", extra={"hosts": self._hosts, "failures": failures})
+                failures = 0
 
     def _hear_what_is_granted(self, asked_s: float) -> None:
         """Make :attr:`timeout_s` the timeout that the server grants, where that is less than ``asked_s``.

@@ -75,6 +75,17 @@ def test_top_fits_the_terminal_with_few_and_with_many(width: int, height: int, c
     assert lines[0].startswith(f"TideBus default: {count} captures, {count} changefeeds")
 
 
+def test_top_shows_any_text_without_driving_the_terminal() -> None:
+    evil = "t\x1b]52;c;cm0gLXJm\x07\x9b2J\u202e\x7f"
+    seen = overview(1, [feed(1, error={"time": "", "addr": "", "code": "x.y", "message": evil})])
+    seen["captures"][0]["address"] = f"[/red]{evil}"
+    top = Top()
+    top.take(seen, 0.0)
+    lines = drawn(top, 200, 40)
+    assert any("[/red]t" in line for line in lines)
+    assert all(line.isprintable() for line in lines)
+
+
 def test_top_shows_lag_rates_sorters_tables_and_errors_at_80_by_24() -> None:
     top = Top()
     feeds = [feed(1, id="good"), feed(2, id="bad", state="failed", error=ERROR, sorter=None, sorter_deaths=3)]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from compose.logs import FILE_BYTES_MAX, JsonFormatter, LineFormatter, start_logging
+from compose.logs import FILE_BYTES_MAX, JsonFormatter, LineFormatter, NotAgain, start_logging
 from schemas.errors import ConfigError
 
 
@@ -99,3 +99,11 @@ def test_logging_to_a_file_writes_from_its_level_on_and_tells_children(tmp_path:
     assert FILE_BYTES_MAX == 300 << 20
     with pytest.raises(ConfigError, match="log file cannot be written"):
         start_logging(file=tmp_path)
+
+
+def test_line_of_a_server_that_is_away_is_logged_once_a_while() -> None:
+    quiet = NotAgain(quiet_s=60)
+    seen = [quiet.filter(record(text)) for text in ("away: a", "away: a", "away: b", "away: a", "away: b")]
+    assert seen == [True, False, True, False, False]
+    loud = NotAgain(quiet_s=0)
+    assert loud.filter(record("away")) and loud.filter(record("away"))

@@ -63,7 +63,7 @@ def test_log_that_cannot_be_copied_is_emptied_all_the_same(tmp_path: Path, monke
     def refuse(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("shutil.copyfile", refuse)
+    monkeypatch.setattr("shutil.copyfileobj", refuse)
     assert not turn_over(log, 4)
     assert (log.read_text(), [file.name for file in tmp_path.iterdir()]) == ("", ["sorter.log"])
 

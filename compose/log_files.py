@@ -8,5 +8,5 @@ _MODE: Final = 0o600
 
 
 def opener(path: str, flags: int) -> int:
-    """Open a log, for :func:`open`: a new one is its owner's alone, one that is there keeps its mode."""
+    """Open a log, for ``open``: a new one is its owner's alone, one that is there keeps its mode."""
     return os.open(path, flags, _MODE)

@@ -19,6 +19,7 @@ from compose.capture.options import CaptureOptions
 from compose.cli import run_cli
 from compose.stack.secure.certificates import Authority
 from consumers.control.api import guard
+from consumers.control.api.about import about_page
 from consumers.control.api.access import connections, logins
 from consumers.control.api.access.credentials import Credentials, CredentialsFile, PasswordHash, read_credentials
 from consumers.control.api.access.logins import FREE_ATTEMPTS, REMEMBERED_MAX, Logins
@@ -343,3 +344,30 @@ def test_renewed_certificate_is_shown_without_a_restart(tmp_path: Path, monkeypa
         assert is_named("first")
         Path(first.key).write_bytes(Path(second.key).read_bytes())
         wait_until(lambda: is_named("second"), lambda: None)
+
+
+def test_page_of_the_api_runs_no_script_and_asks_no_other_server(api: Api) -> None:
+    page = api.http.get("/docs")
+    assert page.headers["Content-Security-Policy"].startswith("default-src 'none'; style-src 'sha256-")
+    assert "<script" not in page.text and "://" not in page.text
+    for path in ("/redoc", "/docs/oauth2-redirect"):
+        assert api.http.get(path).status_code == 404
+
+
+def test_page_of_the_api_shows_any_description_as_text() -> None:
+    evil = "</code><img src=x onerror=alert(1)>"
+    key = {"type": "string", "description": evil}
+    route: dict[str, Any] = {
+        "summary": evil,
+        "description": evil,
+        "parameters": [{"name": evil, "in": "query", "schema": key}],
+    }
+    route |= {"requestBody": {"content": {"application/json": {"schema": {"$ref": "#/components/schemas/B"}}}}}
+    document = {
+        "info": {"title": evil, "version": evil, "description": evil},
+        "paths": {f"/{evil}": {"get": {**route, "tags": [evil]}}},
+        "components": {"schemas": {"B": {"properties": {evil: key}}}},
+    }
+    page = about_page(document)
+    assert "<img" not in page
+    assert page.count("&lt;img src=x onerror=alert(1)&gt;") == 11

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import HTMLResponse, JSONResponse, Response
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -29,6 +29,7 @@ from consumers.control.api import (
     table_routes,
     v1_routes,
 )
+from consumers.control.api.about import ABOUT_HEADERS, about_page
 from consumers.control.api.access.errors import ApiError, UnauthorizedError
 from consumers.control.api.codes import INTERNAL
 from consumers.control.api.context import BODY_KEY, AnsweredByOwner, ApiContext
@@ -52,6 +53,8 @@ def create_app(context: ApiContext, routers: Sequence[APIRouter] = ()) -> ASGIAp
         version=version("tidebus"),
         description=ABOUT,
         redirect_slashes=False,
+        docs_url=None,
+        redoc_url=None,
         responses={400: {"description": "Error", "content": {"application/json": {"schema": _ERROR_SCHEMA}}}},
     )
     app.state.context = context
@@ -67,6 +70,9 @@ def create_app(context: ApiContext, routers: Sequence[APIRouter] = ()) -> ASGIAp
         *routers,
     ):
         app.include_router(router)
+    app.add_api_route(
+        "/docs", lambda: HTMLResponse(about_page(app.openapi()), headers=ABOUT_HEADERS), include_in_schema=False
+    )
     app.add_exception_handler(BusError, _on_bus_error)
     app.add_exception_handler(RequestValidationError, _on_bad_request)
     app.add_exception_handler(HTTPException, _on_http_error)

@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 OPEN_PATHS: Final = frozenset(
     {"/status", "/api/v1/status", "/api/v2/status", "/api/v1/health", "/api/v2/health", "/metrics"}
-    | {"/docs", "/docs/oauth2-redirect", "/redoc", "/openapi.json"}
+    | {"/docs", "/openapi.json"}
 )
 """For probes and Prometheus, which have no user, and what the API looks like. They take no body."""
 CHECKS_MAX: Final = 2

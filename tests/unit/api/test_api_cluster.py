@@ -203,7 +203,11 @@ def test_api_config_and_debug_show_the_process(api: Api) -> None:
 def test_api_tells_of_itself(api: Api) -> None:
     document = api.ask("GET", "/openapi.json")[1]
     assert {"get", "put", "delete"} <= set(document["paths"]["/api/v2/changefeeds/{changefeed_id}"])
-    assert "/openapi.json" in api.http.get("/docs").text
+    page = api.http.get("/docs").text
+    assert "<h1>TideBus: API</h1>" in page and "/openapi.json" in page
+    for path, methods in document["paths"].items():
+        assert all(f"<code>{method.upper()} {path}</code>" in page for method in methods)
+    assert "<code>target_ts (body)</code> integer" in page and "<code>namespace (query)</code> string" in page
 
 
 class Pair:

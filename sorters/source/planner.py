@@ -1,7 +1,7 @@
 """Plans the batches of a query on the driver: where each ends, and which offsets of the raw log its tasks read."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Final
@@ -54,6 +54,17 @@ class Batch:
     """Raw partition → offsets ``[start, end)`` that all rows of the batch are within."""
 
 
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """Offsets ``[start, end)`` of a raw partition at which rows of the table were found."""
+
+    partition: int
+    start: int
+    end: int
+    first_ts: Ts
+    """The least commit_ts of the rows."""
+
+
 @dataclass(slots=True)
 class Busy:
     """Where rows of the table stand."""
@@ -64,6 +75,12 @@ class Busy:
         """Note that rows stand at offsets ``[start, end)``."""
         first, last = self.ranges.get(partition, (start, end))
         self.ranges[partition] = min(first, start), max(last, end)
+
+    def note_upto(self, border: Ts | None, sightings: Iterable[Sighting]) -> None:
+        """Note where rows at or below a border were found, so that no task reads the next batch's; None: all."""
+        for each in sightings:
+            if border is None or each.first_ts <= border:
+                self.note(each.partition, each.start, each.end)
 
     def note_all(self, cut: Cut) -> None:
         """Note that rows may stand anywhere in a cut."""
@@ -114,8 +131,9 @@ class Planner:
                 if rows_max is None and total:  # what comes is within, however much it is
                     seen.note_all(cut)
                 else:
-                    counts = self._count(cut, seen, exactly=rows_max is not None)
+                    counts, sightings = self._count(cut, exactly=rows_max is not None)
                     border = counts.border(rows_max and rows_max - total, may_be_empty=total > 0)
+                    seen.note_upto(border, sightings)
                     total += counts.total
             if border is None and stop is None:
                 at = replace(step, offset=replace(step.offset, resolved_ts=upto_ts))
@@ -170,12 +188,12 @@ class Planner:
         stops = [each for each in (stop, bad) if each is not None]
         return min(stops, key=lambda each: each.ts, default=None)
 
-    def _count(self, cut: Cut, seen: Busy, *, exactly: bool) -> RowCounts:
-        """Count the table's rows in a cut, and note in ``seen`` where they are; unless ``exactly`` a few will do."""
+    def _count(self, cut: Cut, *, exactly: bool) -> tuple[RowCounts, list[Sighting]]:
+        """Count the table's rows in a cut, and tell where they are; unless ``exactly`` a few will do."""
         ids = self._log.ids(cut.after_ts, cut.upto_ts)
-        shares, counted = cut.share(0, 1), list[RowCounts]()
+        shares, counted, sightings = cut.share(0, 1), list[RowCounts](), list[Sighting]()
         if exactly:
-            shares = self._counted_before(cut, ids, seen, counted)
+            shares = self._counted_before(cut, ids, sightings, counted)
         joiner = PartJoiner(lambda head: head.table_id in ids)
         for partition, offset, value in self._log.events.read_all(shares):
             whole = joiner.take(partition, value)
@@ -191,16 +209,17 @@ class Planner:
                 continue
             counted.append(counts)
             if not exactly:
-                seen.note_all(cut)
+                sightings = [Sighting(p, *offsets, counts.first_ts) for p, offsets in cut.share(0, 1).items()]
                 break
             # Of a row in parts the first one stands somewhere before.
-            seen.note(partition, offset if whole is value else cut.start[partition], offset + 1)
+            start = offset if whole is value else cut.start[partition]
+            sightings.append(Sighting(partition, start, offset + 1, counts.first_ts))
         if self.image is not None:
             counted.append(self.image.counts(cut.after_ts, cut.upto_ts))
-        return RowCounts.joined(counted)
+        return RowCounts.joined(counted), sightings
 
     def _counted_before(
-        self, cut: Cut, ids: frozenset[TableId], seen: Busy, counted: list[RowCounts]
+        self, cut: Cut, ids: frozenset[TableId], sightings: list[Sighting], counted: list[RowCounts]
     ) -> dict[int, tuple[int, int]]:
         """Take what is known of a cut's records; return which offsets are still to be read."""
         self._counted.begin(ids, dict(enumerate(cut.start)))
@@ -211,7 +230,7 @@ class Planner:
                 within = counts.between(cut.after_ts, cut.upto_ts)
                 if len(within.rows):
                     counted.append(within)
-                    seen.note(partition, offset, offset + 1)
+                    sightings.append(Sighting(partition, offset, offset + 1, within.first_ts))
             if start + len(known) < end:
                 rest[partition] = start + len(known), end
         return rest

@@ -1,12 +1,18 @@
 """The Spark source beside reading the canal-json topic of the same changes and parsing it in Spark, in one session.
 
-``python -m tests.bench.spark_source`` prints a JSON line a way of reading: ``read`` (``spark.read``) and ``stream``
-(``readStream`` with ``availableNow``, all in one batch). Both readers end in Spark's ``noop`` sink with the same typed
-columns. The topic has what a canal-json changefeed writes, by the very encoder, a record a change; it is parsed as
-users do: ``from_json`` with a schema of the fields that are wanted and no others. The session is a plain one, with no
-settings of ours but its jars. After one warm-up of each they take turns; CPU is that of the whole tree of processes
-(driver, JVM, Python workers), the median of the repeats, and ``ratio`` is of changes per CPU second. ``rows_per_s`` are
-by the wall, of ``cores`` cores. A fifth of the changes are updates: two rows of ours, and one record of the topic.
+``python -m tests.bench.spark_source`` prints a JSON line a way of reading: ``read`` (``spark.read``), ``stream``
+(``readStream`` with ``availableNow``, all in one batch) and ``follow`` (``readStream`` that is left running until it
+has all: ours in batches of ``maxRowsPerBatch``'s default, the topic's in one). Both readers end in Spark's ``noop``
+sink with the same typed columns. The topic has what a canal-json changefeed writes, by the very encoder, a record a
+change; it is parsed as users do: ``from_json`` with a schema of the fields that are wanted and no others. The session
+is a plain one, with no settings of ours but its jars. After one warm-up of each they take turns; CPU is that of the
+whole tree of processes (driver, JVM, Python workers), the median of the repeats, and ``ratio`` is of changes per CPU
+second. ``rows_per_s`` are by the wall, of ``cores`` cores. A fifth of the changes are updates: two rows of ours, and
+one record of the topic.
+
+``start_cpu_s`` is what a query costs that finds nothing to read. For each streaming query of a Python source Spark
+starts a process, which imports pyspark from a zip file without compiled code; its own Kafka reader needs none.
+``ratio_beyond_start`` is without it: of a query that runs for long.
 """
 
 import argparse
@@ -45,22 +51,24 @@ from tidebus.spark import register
 
 TABLE, PARTITIONS, CORES = 114, 8, 2
 UPDATE_EVERY = 5
-WAYS = ("read", "stream")
+RECORDS_PER_FRONTIER = 64
+"""Raw records that a frontier record covers: of a busy upstream a fifth of a second."""
+WAYS = ("read", "stream", "follow")
 MESSAGE = (
     "database STRING, table STRING, type STRING, _tidb STRUCT<commitTs: BIGINT>, "
     "data ARRAY<STRUCT<id: STRING, k: STRING, c: STRING, pad: STRING>>"
 )
 """What a user asks of a message: the schema that ``from_json`` parses by."""
-Reader = Callable[[], Any]
-"""Returns a DataFrame, or one that streams."""
+Reader = Callable[[str], Any]
+"""Returns a DataFrame, or one that streams, of what comes after ``earliest`` or ``latest``."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the benchmark; return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--changes", type=int, default=600_000)
+    parser.add_argument("--changes", type=int, default=2_000_000)
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--way", choices=WAYS, action="append", help="both by default")
+    parser.add_argument("--way", choices=WAYS, action="append", help="all by default")
     options = parser.parse_args(argv)
     with (
         tempfile.TemporaryDirectory(prefix="tidebus-bench-") as folder,
@@ -114,6 +122,8 @@ def _fill(log: RawLog, topic: str, changes: int) -> int:
         for value in encoded.values.to_pylist():
             producer.produce(topic, value, partition=partition)
         producer.poll(0)
+        if (number + 1) % RECORDS_PER_FRONTIER == 0:
+            log.advance(START_TS + 1 + int(handles[-1]))
         rows += len(handles) + int((handles % UPDATE_EVERY == 0).sum())
     producer.flush()
     log.advance(START_TS + changes + 1)
@@ -134,41 +144,46 @@ def _with_updates(rows: RowChanges, handles: Any, new_values: Any) -> RowChanges
 def _measure(
     spark: Any, log: RawLog, topic: str, rows: int, options: argparse.Namespace, folder: Path
 ) -> list[dict[str, object]]:
-    source = {"kafka": log.kafka, "raw": log.upstream, "table": "sb.sbtest1", "startingTs": "earliest"}
-    canal = {"kafka.bootstrap.servers": log.kafka, "subscribe": topic, "startingOffsets": "earliest"}
+    source = {"kafka": log.kafka, "raw": log.upstream, "table": "sb.sbtest1"}
+    canal = {"kafka.bootstrap.servers": log.kafka, "subscribe": topic}
 
-    def ours(reader: Any, **more: str) -> Any:
-        return reader.format("tidebus").options(**source, **more).load()
+    def ours(reader: Any, start: str, **more: str) -> Any:
+        return reader.format("tidebus").options(**source, startingTs=start, **more).load()
 
-    def theirs(reader: Any) -> Any:
-        return _parsed(reader.format("kafka").options(**canal).load())
+    def theirs(reader: Any, start: str) -> Any:
+        return _parsed(reader.format("kafka").options(**canal, startingOffsets=start).load())
 
     ways: dict[str, tuple[Reader, Reader]] = {
-        "read": (lambda: ours(spark.read), lambda: theirs(spark.read)),
-        "stream": (lambda: ours(spark.readStream, maxRowsPerBatch="0"), lambda: theirs(spark.readStream)),
+        "read": (lambda start: ours(spark.read, start), lambda start: theirs(spark.read, start)),
+        "stream": (
+            lambda start: ours(spark.readStream, start, maxRowsPerBatch="0"),
+            lambda start: theirs(spark.readStream, start),
+        ),
+        "follow": (lambda start: ours(spark.readStream, start), lambda start: theirs(spark.readStream, start)),
     }
-    assert ways["read"][0]().count() == rows
-    assert ways["read"][1]().count() == options.changes
+    assert ways["read"][0]("earliest").count() == rows
+    assert ways["read"][1]("earliest").count() == options.changes
     figures = []
     for way in options.way or WAYS:
-        readers = ways[way]
-        ran: tuple[list[tuple[float, float]], ...] = [], []
-        for number in range(options.repeats + 1):
-            for kept, reader in zip(ran, readers, strict=True):
-                spent = _timed(lambda reader=reader: _drain(reader(), folder))  # type: ignore[misc]
-                if number:  # the first warms up
-                    kept.append(spent)
-        (cpu_s, wall_s), (canal_cpu_s, canal_wall_s) = (
-            tuple(map(statistics.median, zip(*k, strict=True))) for k in ran
+        readers, changes = ways[way], options.changes
+        ran, started = (
+            _in_turns(
+                readers, start, options.repeats, lambda frame, way=way: _drain(frame, folder, follow=way == "follow")
+            )
+            for start in ("earliest", "latest")
         )
-        changes = options.changes
+        (cpu_s, wall_s), (canal_cpu_s, canal_wall_s) = ran
+        (start_cpu_s, _), (canal_start_cpu_s, _) = started
         figures.append(
             {
                 "bench": "spark_source",
                 "way": way,
                 "ratio": round(canal_cpu_s / cpu_s, 2),
+                "ratio_beyond_start": round((canal_cpu_s - canal_start_cpu_s) / (cpu_s - start_cpu_s), 2),
                 "changes_per_cpu_s": round(changes / cpu_s),
                 "canal_changes_per_cpu_s": round(changes / canal_cpu_s),
+                "start_cpu_s": round(start_cpu_s, 2),
+                "canal_start_cpu_s": round(canal_start_cpu_s, 2),
                 "rows_per_cpu_s": round(rows / cpu_s),
                 "rows_per_s": round(rows / wall_s),
                 "canal_rows_per_s": round(changes / canal_wall_s),
@@ -179,6 +194,20 @@ def _measure(
             }
         )
     return figures
+
+
+def _in_turns(
+    readers: tuple[Reader, Reader], start: str, repeats: int, drain: Callable[[Any], None]
+) -> tuple[tuple[float, float], tuple[float, float]]:
+    """Run both readers in turns; return the median CPU and wall seconds of each. The first run warms up."""
+    ran: tuple[list[tuple[float, float]], ...] = [], []
+    for number in range(repeats + 1):
+        for kept, reader in zip(ran, readers, strict=True):
+            spent = _timed(lambda reader=reader: drain(reader(start)))  # type: ignore[misc]
+            if number:
+                kept.append(spent)
+    ours, theirs = ([statistics.median(each) for each in zip(*kept, strict=True)] for kept in ran)
+    return (ours[0], ours[1]), (theirs[0], theirs[1])
 
 
 def _parsed(frame: Any) -> Any:
@@ -194,13 +223,18 @@ def _parsed(frame: Any) -> Any:
     )
 
 
-def _drain(frame: Any, folder: Path) -> None:
+def _drain(frame: Any, folder: Path, *, follow: bool) -> None:
     if not frame.isStreaming:
         frame.write.format("noop").mode("overwrite").save()
         return
     checkpoint = folder / f"checkpoint-{uuid.uuid4().hex}"
-    query = frame.writeStream.format("noop").option("checkpointLocation", str(checkpoint))
-    query.trigger(availableNow=True).start().awaitTermination()
+    writer = frame.writeStream.format("noop").option("checkpointLocation", str(checkpoint))
+    if not follow:
+        writer.trigger(availableNow=True).start().awaitTermination()
+        return
+    query = writer.start()
+    query.processAllAvailable()
+    query.stop()
 
 
 def _timed(run: Callable[[], None]) -> tuple[float, float]:

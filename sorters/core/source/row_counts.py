@@ -40,10 +40,16 @@ class RowCounts:
         """Add counts up."""
         if not parts:
             return cls(np.zeros(0, np.int64), np.zeros(0, np.int64))
-        commit_ts, number = np.unique(np.concatenate([part.commit_ts for part in parts]), return_inverse=True)
-        rows = np.zeros(len(commit_ts), np.int64)
-        np.add.at(rows, number.reshape(-1), np.concatenate([part.rows for part in parts]))
-        return cls(commit_ts, rows)
+        commit_ts = np.concatenate([part.commit_ts for part in parts])
+        rows = np.concatenate([part.rows for part in parts])
+        if (commit_ts[1:] < commit_ts[:-1]).any():
+            order = np.argsort(commit_ts, kind="stable")  # of runs that ascend it is a merge
+            commit_ts, rows = commit_ts[order], rows[order]
+        is_first = np.ones(len(commit_ts), np.bool_)
+        is_first[1:] = commit_ts[1:] != commit_ts[:-1]
+        if is_first.all():
+            return cls(commit_ts, rows)
+        return cls(commit_ts[is_first], np.add.reduceat(rows, np.flatnonzero(is_first)))
 
     def between(self, after_ts: Ts, upto_ts: Ts) -> Self:
         """Return the counts with ``after_ts < commit_ts <= upto_ts``."""
@@ -54,6 +60,11 @@ class RowCounts:
     def total(self) -> int:
         """All rows."""
         return int(self.rows.sum())
+
+    @property
+    def first_ts(self) -> Ts:
+        """The least commit_ts, where they are joined and there is one."""
+        return Ts(int(self.commit_ts[0]))
 
     def border(self, rows_max: int | None, *, may_be_empty: bool) -> Ts | None:
         """Return the greatest commit_ts up to which there are at most ``rows_max`` rows; None: all are within.

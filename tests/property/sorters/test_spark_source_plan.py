@@ -181,6 +181,22 @@ def test_backlog_below_one_frontier_record_is_read_once_for_all_borders_of_its_b
     assert Counter(read) == Counter((number % 2, number // 2) for number in range(40))
 
 
+def test_tasks_of_a_bounded_batch_read_the_records_that_hold_its_rows_and_no_others() -> None:
+    log = MemoryLog(partitions=2)
+    _snapshot(log)
+    log.publish(FIRST_TS)
+    for number in range(20):
+        changes = [Change(20 + number * 3 + at, row_key(MINE, number * 3 + at), b"v") for at in range(3)]
+        log.land(number % 2, MINE, changes)
+    log.publish(100)
+    planner, start, read = planner_of(log), SourceOffset(Ts(FIRST_TS), 1), list[int]()
+    while (end := planner.next_end(start, 6)) != start:
+        cut = planner.cut(start, end)
+        read.append(0 if cut is None else cut.offsets)
+        start = end
+    assert read == [2] * 10
+
+
 def test_batch_when_retention_has_passed_its_start_is_refused_with_both_ts() -> None:
     log = MemoryLog(partitions=2)
     _snapshot(log)

@@ -77,12 +77,14 @@ nightly: setup  ## what takes too long for `make test`: SCHEDULES=10000 of each 
 	  tests/integration/spark/test_service_executors.py tests/integration/spark/test_spark_attempts.py tests/integration/spark/test_spark_daemon.py \
 	  tests/integration/sorters/test_late_sorter.py tests/e2e/test_rolling_upgrade.py
 	NIGHTLY_SOURCE=1 $(BIN)/pytest -q $(UNRAISABLE) --timeout 1800 \
-	  tests/integration/spark/test_spark_source.py tests/e2e/test_locked_down_sinks.py
+	  tests/integration/spark/test_spark_source.py tests/integration/spark/test_source_cluster.py \
+	  tests/e2e/test_locked_down_sinks.py
 	NIGHTLY_IMAGES=1 $(BIN)/pytest -q $(UNRAISABLE) --timeout 1800 tests/e2e/test_table_image.py tests/e2e/test_prologue.py
 	NIGHTLY_STATES=1 $(BIN)/pytest -q $(UNRAISABLE) --timeout 5400 tests/e2e/test_image_states.py
 	NIGHTLY_LAKE=1 $(BIN)/pytest -q $(UNRAISABLE) --timeout 1800 tests/integration/lake/test_lake_sink.py \
 	  tests/integration/lake/test_lake_images.py tests/integration/lake/test_lake_files.py tests/integration/lake/test_lake_maintenance.py \
-	  tests/integration/lake/test_lake_catalogs.py tests/integration/lake/test_lake_recording.py tests/integration/lake/test_lake_resync.py \
+	  tests/integration/lake/test_lake_catalogs.py tests/integration/lake/test_lake_recording.py \
+	  tests/integration/lake/test_lake_bank_recording.py tests/integration/lake/test_lake_resync.py \
 	  tests/e2e/test_lake.py
 	TIDEBUS_SECURE=1 NIGHTLY_DATABASE=1 $(BIN)/pytest -q $(UNRAISABLE) tests/e2e/test_kill_nine.py tests/e2e/test_database.py
 

@@ -27,7 +27,7 @@ BENCHES = {
     "image_scan": "rows a CPU second of a table image's scan, from KvScan's bytes to acknowledged records: 1 min",
     "snapshot": "a table image by the whole bus: rows a CPU second, own lag and a neighbour's (SNAPSHOT_ROWS): 2.5 min",
     "sorter_vs_copy": "the sorter's job against a plain Spark copy of the same 2 million rows: 1.5 min",
-    "spark_source": "a table as a DataFrame, beside its canal-json topic that Spark parses: 2 min",
+    "spark_source": "a table as a DataFrame, beside its canal-json topic that Spark parses: 8 min",
     "spark_floor": "what a Spark job costs whose Python tasks do nothing, our session beside plain pyspark: 2 min",
     "whole_bus": "rows a CPU second of puller and sorter together, from EventFeed's bytes to acknowledged rows: 2 min",
     "backlog": "rows/s and memory from earliest, 1 and 3 million rows (BACKLOG_ROWS=20000000 for more): 1 min",

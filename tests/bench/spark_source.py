@@ -25,6 +25,7 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -166,12 +167,8 @@ def _measure(
     figures = []
     for way in options.way or WAYS:
         readers, changes = ways[way], options.changes
-        ran, started = (
-            _in_turns(
-                readers, start, options.repeats, lambda frame, way=way: _drain(frame, folder, follow=way == "follow")
-            )
-            for start in ("earliest", "latest")
-        )
+        drain = partial(_drain, folder=folder, follow=way == "follow")
+        ran, started = (_in_turns(readers, start, options.repeats, drain) for start in ("earliest", "latest"))
         (cpu_s, wall_s), (canal_cpu_s, canal_wall_s) = ran
         (start_cpu_s, _), (canal_start_cpu_s, _) = started
         figures.append(

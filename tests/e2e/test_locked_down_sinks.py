@@ -14,14 +14,16 @@ from concurrent.futures import Future
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import psutil
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from compose.cli import run_cli
 from compose.local.bus import BusOptions, LocalBus
 from compose.operator.verify import partition_of
+from compose.stack.children import Nursery
 from compose.stack.mariadb import LocalMariaDb
 from compose.stack.secure.certificates import write_private
 from compose.stack.secure.folder import StackSecrets
@@ -42,6 +44,8 @@ from tests.support.database.verify import MariaDbSource, table_check
 from tests.support.lakes.lake import Lake
 from tests.support.processes.bus import create_from_the_start, wait_checkpoint, wait_until
 from tests.support.processes.secure_bus import region_server_tls
+from tests.support.processes.source_driver import SourceDriver
+from tests.support.processes.spark_cluster import make_bare_python, spark_cluster
 from tests.support.topics.imaged_topics import wait_whole
 from tests.support.upstream.upstream_rows import Rows, upstream_at
 from tidebus.spark import TideBusDataSource
@@ -293,9 +297,22 @@ def test_locked_down_bus_keeps_the_destinations_password_sealed(locked: Locked) 
     assert b'"sealed"' in node and b"mysql://" not in node
 
 
-@pytest.mark.skipif(
-    os.environ.get("NIGHTLY_SOURCE") != "1", reason="half a minute: NIGHTLY_SOURCE=1, as `make nightly`"
+def replayed(changes: Iterable[dict[str, Any]]) -> dict[int, tuple[object, ...]]:
+    """Return the table that rows of the Spark source come to."""
+    held: dict[int, tuple[object, ...]] = {}
+    for row in sorted(changes, key=lambda row: (row["_commit_version"], row["_change_type"] == "update_postimage")):
+        held.pop(row["id"], None)
+        if row["_change_type"] in ("insert", "update_postimage"):
+            held[row["id"]] = (row["k"], row["c"], row["pad"])
+    return held
+
+
+NIGHTLY = pytest.mark.skipif(
+    os.environ.get("NIGHTLY_SOURCE") != "1", reason="some minutes: NIGHTLY_SOURCE=1, as `make nightly`"
 )
+
+
+@NIGHTLY
 def test_locked_down_bus_is_read_by_the_spark_source_of_who_may(locked: Locked) -> None:
     """What Spark calls on the driver and in its tasks, without a Spark around it."""
     ts = locked.server.tso()
@@ -311,15 +328,31 @@ def test_locked_down_bus_is_read_by_the_spark_source_of_who_may(locked: Locked) 
         reader = source.reader(source.schema())
         rows_of = (reader.read(partition) for partition in reader.partitions())
         changes = [row for batches in rows_of for batch in batches for row in batch.to_pylist()]
-        held: dict[int, tuple[object, ...]] = {}
-        for row in sorted(changes, key=lambda row: (row["_commit_version"], row["_change_type"] == "update_postimage")):
-            held.pop(row["id"], None)
-            if row["_change_type"] in ("insert", "update_postimage"):
-                held[row["id"]] = (row["k"], row["c"], row["pad"])
-        assert held == want[name]
+        assert replayed(changes) == want[name]
 
     zookeeper = {"zookeeper": where.zookeeper, "zookeeperConfig": where.zookeeper_access.config_file}
     given = {**reached, **zookeeper, "changefeed": DATABASE, "cluster": locked.bus.options.cluster}
     # Its settings are sealed; this process, which runs the bus, has the key.
     shown = TideBusDataSource({**given, "table": next(iter(names.values()))}).schema()
     assert shown.fieldNames()[:4] == ["id", "k", "c", "pad"]
+
+
+@NIGHTLY
+def test_locked_down_bus_is_read_on_a_spark_cluster_by_a_program_that_knows_both_secrets(
+    locked: Locked, tmp_path: Path
+) -> None:
+    """Its machines have a bare Python; what Kafka asks of them comes from the driver."""
+    ts, name = locked.server.tso(), next(iter(locked.bank.names.values()))
+    locked.wait_moving()
+    want = locked.server.act(lambda store: upstream_at(store, locked.bank.names, ts))[name]
+    made, archive = locked.bus.secrets, tmp_path / "tidebus-executors.tar.gz"
+    assert made is not None and run_cli(["executor-archive", str(archive)]) == 0
+    reached = {"kafka": locked.bus.addresses.kafka, "kafkaConfig": str(made.kafka_config("sorter"))}
+    path = f"{make_bare_python(tmp_path).parent}{os.pathsep}{os.environ['PATH']}"
+
+    with spark_cluster(tmp_path / "spark", 1, path=path) as cluster, Nursery() as nursery:
+        driver = SourceDriver(tmp_path / "user", cluster, archive)
+        reading = driver.start(nursery, {**reached, "raw": str(UPSTREAM), "table": name, "endingTs": str(ts)})
+        wait_until(lambda: not reading.is_running(), CATCH_UP_S, "the read's end", locked.bus)
+
+    assert replayed(driver.rows()) == want, reading.log.read_text()[-3000:]

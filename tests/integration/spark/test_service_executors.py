@@ -5,8 +5,6 @@ cluster are killed with -9.
 
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +15,7 @@ import pytest
 from compose.cli import run_cli
 from compose.stack.local import Addresses
 from tests.support.processes.sorter_service import ServiceCluster
-from tests.support.processes.spark_cluster import SparkCluster, spark_cluster
+from tests.support.processes.spark_cluster import SparkCluster, make_bare_python, spark_cluster
 from tests.support.rawlog.raw_log import START_TS, RawLog, read_topic, recorded
 from tests.support.topics.sink_law import rows_of_topic
 from tests.support.upstream.steady_load import SteadyLoad, land_rows
@@ -34,13 +32,7 @@ NIGHTLY = pytest.mark.skipif("NIGHTLY_CLUSTER" not in os.environ, reason="takes 
 @pytest.fixture(scope="module")
 def bare_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a Python without any library."""
-    folder = tmp_path_factory.mktemp("bare")
-    python = Path(sys.base_prefix, "bin", f"python{sys.version_info.major}.{sys.version_info.minor}")
-    subprocess.run([str(python), "-m", "venv", "--without-pip", str(folder / "python")], check=True)
-    bare = folder / "python" / "bin" / "python"
-    lacks = subprocess.run([str(bare), "-c", "import numpy"], capture_output=True, cwd=folder, check=False)
-    assert lacks.returncode == 1
-    return bare
+    return make_bare_python(tmp_path_factory.mktemp("bare"))
 
 
 @pytest.fixture(scope="module")

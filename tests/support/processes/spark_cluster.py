@@ -4,6 +4,8 @@ import contextlib
 import os
 import re
 import secrets
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -48,9 +50,22 @@ class SparkCluster:
         self.master_process.wait_ready(lambda: is_listening(port), READY_S)
 
 
+def make_bare_python(folder: Path) -> Path:
+    """Make a Python without any library, as a machine of a cluster may have it, and return its program."""
+    python = Path(sys.base_prefix, "bin", f"python{sys.version_info.major}.{sys.version_info.minor}")
+    subprocess.run([str(python), "-m", "venv", "--without-pip", str(folder / "python")], check=True)
+    bare = folder / "python" / "bin" / "python"
+    lacks = subprocess.run([str(bare), "-c", "import numpy"], capture_output=True, cwd=folder, check=False)
+    assert lacks.returncode == 1
+    return bare
+
+
 @contextlib.contextmanager
-def spark_cluster(folder: Path, workers: int = 2) -> Iterator[SparkCluster]:
-    """Yield a running cluster of workers with one core each, which lets only those in who know its secret."""
+def spark_cluster(folder: Path, workers: int = 2, *, path: str = "") -> Iterator[SparkCluster]:
+    """Yield a running cluster of workers with one core each, which lets only those in who know its secret.
+
+    ``path`` is where its machines look for programs; empty: where this process does.
+    """
     folder.mkdir(parents=True)
     secret, secret_file, properties = secrets.token_hex(32), folder / "secret", folder / "spark.properties"
     settings = f"spark.authenticate true\nspark.authenticate.secret {secret}\n"
@@ -66,6 +81,7 @@ def spark_cluster(folder: Path, workers: int = 2) -> Iterator[SparkCluster]:
         "SPARK_SCALA_VERSION": "2.13",
         "SPARK_LOCAL_IP": LOOPBACK,
         "SPARK_LOCAL_DIRS": str(folder / "spills"),
+        "PATH": path or os.environ["PATH"],
     }
     java = [str(find_java()), "-Xmx256m", "-cp", f"{pyspark_jars()}{os.sep}*"]
     # Spark 4 on Java 17 reaches into these; its own launcher scripts say the same.

@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
-from compose.capture.collector import spare_old_objects
 from compose.capture.options import CaptureOptions
 from compose.capture.signals import stop_signals
 from compose.capture.sorters import running_services
+from compose.collector import OF_CAPTURE, spare_old_objects
 from compose.quick_imports import quick_imports
 from edges.zookeeper.session_file import SessionFile
 from schemas.errors import Action, BusError
@@ -38,7 +38,7 @@ def run_capture(options: CaptureOptions, stopping: threading.Event | None = None
     An error before the first registration ends it too: a wrong address should not look like patience.
     """
     stopping, at_once = stopping or threading.Event(), threading.Event()
-    spare_old_objects()
+    spare_old_objects(OF_CAPTURE)
     with (
         stop_signals(stopping, at_once),
         _session_file(options) as sessions,

@@ -20,6 +20,7 @@ from compose.cli.options import (
     registry_option,
     zookeeper_option,
 )
+from compose.collector import OF_SORTERS, spare_old_objects
 from compose.quick_imports import POOL_OF_MANY_THREADS, quick_imports
 
 if TYPE_CHECKING:
@@ -160,6 +161,7 @@ def sorters(
         from compose.stack.spark_files import name_spark_files
         from sorters.service.service import ServiceOptions, run_service
 
+    spare_old_objects(OF_SORTERS)
     check_master(master)
     name_spark_files()
     options = ServiceOptions(

@@ -6,7 +6,7 @@ from typing import Final
 from compose.capture.options import CaptureOptions
 from consumers.control.api.access.credentials import CredentialsFile
 from consumers.control.api.access.tls import ApiTls
-from consumers.control.api.server import ApiServer, listen_address
+from consumers.control.api.serving.server import ApiServer, listen_address
 from consumers.control.console.routes import ROUTERS
 from consumers.control.console.watch import HistoryWatch
 from schemas.addresses import is_loopback

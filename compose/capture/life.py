@@ -62,7 +62,7 @@ from schemas.rawlog.topics import raw_topics
 
 if TYPE_CHECKING:
     from consumers.control.api.metrics import Pull
-    from consumers.control.api.server import ApiServer
+    from consumers.control.api.serving.server import ApiServer
     from consumers.control.owner.figures import Rule
 
 log = logging.getLogger(__name__)

@@ -21,7 +21,7 @@ from edges.zookeeper.session_file import SessionFile
 from schemas.errors import Action, BusError
 
 if TYPE_CHECKING:
-    from consumers.control.api.server import ApiServer
+    from consumers.control.api.serving.server import ApiServer
 
 log = logging.getLogger(__name__)
 

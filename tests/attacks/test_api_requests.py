@@ -18,14 +18,14 @@ from compose.capture.api_server import api_server
 from compose.capture.options import CaptureOptions
 from compose.cli import run_cli
 from compose.stack.secure.certificates import Authority
-from consumers.control.api import guard
-from consumers.control.api.about import about_page
 from consumers.control.api.access import connections, logins
 from consumers.control.api.access.credentials import Credentials, CredentialsFile, PasswordHash, read_credentials
 from consumers.control.api.access.logins import FREE_ATTEMPTS, REMEMBERED_MAX, Logins
 from consumers.control.api.access.tls import ApiTls
 from consumers.control.api.client import ApiClient, ServerTlsError
-from consumers.control.api.server import ApiServer
+from consumers.control.api.serving import guard
+from consumers.control.api.serving.about import about_page
+from consumers.control.api.serving.server import ApiServer
 from edges.kafka.access import KafkaAccess
 from edges.registry.access import RegistryAccess
 from edges.zookeeper.access import ZooKeeperAccess
@@ -131,7 +131,7 @@ def test_server_is_asked_under_the_names_that_it_is_given() -> None:
 
 
 def test_body_of_a_stranger_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("consumers.control.api.app._read", lambda *_: pytest.fail("the body was read"))
+    monkeypatch.setattr("consumers.control.api.serving.app._read", lambda *_: pytest.fail("the body was read"))
     api = Api(Memory(), USERS)
     answer = create(api, **JSON)
     assert is_refused(answer, 401, "api.unauthorized")
@@ -173,7 +173,7 @@ def test_connections_of_one_host_are_bounded(server: ApiServer, monkeypatch: pyt
 
 
 def test_body_that_dribbles_is_given_up(server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("consumers.control.api.app.BODY_S", 0.3)
+    monkeypatch.setattr("consumers.control.api.serving.app.BODY_S", 0.3)
     host, port = server.address.split(":")
     with socket.create_connection((host, int(port)), 10) as slow:
         slow.sendall(b"POST /api/v2/tso HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n{")
@@ -324,7 +324,7 @@ def test_password_is_not_forwarded_to_a_server_of_another_name(tmp_path: Path) -
 
 
 def test_renewed_certificate_is_shown_without_a_restart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("consumers.control.api.server.RENEW_S", 0.1)
+    monkeypatch.setattr("consumers.control.api.serving.server.RENEW_S", 0.1)
     authority = Authority(tmp_path)
     first = authority.issue("first")
     tls = ApiTls(ca_path=authority.path, cert_path=first.cert, key_path=first.key)

@@ -29,7 +29,7 @@ STILL_OWNER_S = 1.0
 """How often one that waits for the owner's answer looks whether it is the owner still. One that is stopped or cut off
 answers nobody, and its session ends long before a request's time is over."""
 USER_KEY = "tidebus.user"
-"""Of the request's scope: set once the door has let it in (:mod:`consumers.control.api.guard`)."""
+"""Of the request's scope: set once the door has let it in (:mod:`consumers.control.api.serving.guard`)."""
 BODY_KEY = "tidebus.body"
 """Of the request's scope: the body as it came."""
 

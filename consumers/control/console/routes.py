@@ -19,11 +19,11 @@ from consumers.control.api.backend import Backend
 from consumers.control.api.bodies import FeedRequest, StoredFeed, feed_body
 from consumers.control.api.context import Bus, FeedId, Namespace, User, context_of
 from consumers.control.api.errors import BusyError, NoSuchRouteError
-from consumers.control.api.image_routes import PROOFS_LOOKED_AT, images_body
 from consumers.control.api.replica_config import OURS, replica_config
 from consumers.control.api.requests import Body, Tso, ts_given
-from consumers.control.api.service_routes import feed_places, sorter_body
+from consumers.control.api.routes.images import PROOFS_LOOKED_AT, images_body
 from consumers.control.api.sink_pace import sink_scheme
+from consumers.control.api.sorter_bodies import feed_places, sorter_body
 from consumers.control.changefeeds.store import ChangefeedExistsError, ChangefeedNotFoundError
 from consumers.control.console.core.advice import ErrorCode, advice_for, read_codes
 from consumers.control.console.core.draft import form_of, laid_in

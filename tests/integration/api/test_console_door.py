@@ -12,7 +12,7 @@ from compose.stack.secure.certificates import Authority
 from consumers.control.api.access.credentials import CredentialsFile, write_credentials
 from consumers.control.api.access.tls import ApiTls
 from consumers.control.api.bodies import FeedRequest
-from consumers.control.api.server import ApiServer
+from consumers.control.api.serving.server import ApiServer
 from consumers.control.console import live
 from consumers.control.console.routes import ROUTERS
 from consumers.control.console.watch import HistoryWatch

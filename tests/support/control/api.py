@@ -7,9 +7,9 @@ from typing import Any
 from starlette.testclient import TestClient
 
 from consumers.control.api.access.credentials import Credentials
-from consumers.control.api.app import create_app
 from consumers.control.api.backend import Backend
 from consumers.control.api.context import ApiContext
+from consumers.control.api.serving.app import create_app
 from consumers.control.console.routes import ROUTERS
 
 

@@ -7,7 +7,7 @@ from contextlib import closing, contextmanager
 from compose.capture.api_addresses import ApiAddresses
 from compose.capture.api_backend import ApiBackend
 from consumers.control.api.backend import Scheduling
-from consumers.control.api.server import ApiServer
+from consumers.control.api.serving.server import ApiServer
 from consumers.control.cluster.capture_registry import CaptureInfo, register_capture
 from edges.kafka.access import KafkaAccess
 from edges.zookeeper.access import ZooKeeperAccess

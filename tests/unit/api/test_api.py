@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from consumers.control.api.app import BODY_BYTES_MAX
 from consumers.control.api.replica_config import from_api, to_api
+from consumers.control.api.serving.app import BODY_BYTES_MAX
 from consumers.control.changefeeds.processor_nodes import Share
 from schemas.ids import CaptureId, TableId, Ts
 from schemas.nodes.changefeed import ChangefeedError, ChangefeedStatus

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from consumers.control.api.errors import ApiAddressError
-from consumers.control.api.server import ApiServer
+from consumers.control.api.serving.server import ApiServer
 from consumers.control.core.scheduling.coordinator import NotInitializedError
 from consumers.control.core.scheduling.schedulers.drain_capture import DrainRefusedError
 from schemas.errors import ConfigError
@@ -162,7 +162,7 @@ def test_api_log_level_changes_at_run_time(api: Api) -> None:
 
 
 def test_api_requests_are_logged_with_status_and_path_and_no_body(api: Api, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.DEBUG, "consumers.control.api.app"):
+    with caplog.at_level(logging.DEBUG, "consumers.control.api.serving.app"):
         api.v2("POST", "/changefeeds", {"sink_uri": URI})
         api.v2("GET", "/captures")
     seen = [record for record in caplog.records if record.getMessage() == "api request"]
@@ -193,7 +193,7 @@ def test_api_overview_counts_each_captures_tables(api: Api, bus: Memory) -> None
 def test_api_config_and_debug_show_the_process(api: Api) -> None:
     assert api.ask("GET", "/config") == (200, {"addr": "127.0.0.1:1", "tz": "UTC"})
     threads = api.http.get("/debug/pprof/goroutine").text
-    assert "MainThread" in threads and "debug_routes.py" in threads
+    assert "MainThread" in threads and "routes/debug.py" in threads
     stacks = api.http.get("/debug/pprof/profile?seconds=0.05").text.splitlines()
     assert all(line.rpartition(" ")[2].isdecimal() for line in stacks) and any("MainThread;" in line for line in stacks)
     assert "builtins.dict" in api.http.get("/debug/pprof/heap").text

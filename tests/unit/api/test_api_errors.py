@@ -15,7 +15,7 @@ from compose.operator.api_calls import HINTS, USAGE_CODES
 from compose.ports import free_ports
 from consumers.control.api.codes import CDC_CODES, INTERNAL, KEY_CODES, STATUSES
 from consumers.control.api.errors import cdc_code, error_body, status_of
-from consumers.control.api.server import ApiServer
+from consumers.control.api.serving.server import ApiServer
 from consumers.control.changefeeds.store import StartTsError
 from consumers.control.core.replication.versions import VersionMismatchError
 from schemas.errors import BusError, ConfigError

@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 
 from compose.cli import run_cli
-from consumers.control.api.server import ApiServer
+from consumers.control.api.serving.server import ApiServer
 from consumers.control.changefeeds.asked_images import TABLES_MAX, AskedImages, AskedTable, decode_asked, encode_asked
 from consumers.control.changefeeds.image_requests import (
     ImageRefusedError,

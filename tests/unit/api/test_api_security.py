@@ -15,7 +15,7 @@ from consumers.control.api.access.credentials import Credentials, read_credentia
 from consumers.control.api.access.errors import ApiTlsError
 from consumers.control.api.access.tls import ApiTls
 from consumers.control.api.client import ApiClient, ServerTlsError, ServerUnreachableError
-from consumers.control.api.server import ApiServer
+from consumers.control.api.serving.server import ApiServer
 from schemas.errors import ConfigError
 from tests.support.control.api import Api
 from tests.support.control.memory_bus import ME, OTHER, Memory, Shares

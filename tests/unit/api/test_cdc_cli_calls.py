@@ -14,7 +14,7 @@ from typing import Any, Final
 import pytest
 
 from compose.cli import run_cli
-from consumers.control.api.server import ApiServer
+from consumers.control.api.serving.server import ApiServer
 from tests.support.recorded.recorded_answers import RecordedBus, missing
 from tests.support.recorded.recorded_ticdc import cli_calls, exchanges
 

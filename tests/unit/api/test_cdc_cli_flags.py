@@ -17,7 +17,7 @@ from compose.stack.secure.certificates import Authority
 from consumers.control.api.access.credentials import Credentials, read_credentials
 from consumers.control.api.access.tls import ApiTls
 from consumers.control.api.requests import FeedBody, feed_request
-from consumers.control.api.server import ApiServer
+from consumers.control.api.serving.server import ApiServer
 from schemas.ids import TableId
 from tests.support.control.memory_bus import CHECKPOINT, ME, PD, URI, Memory, Shares
 

@@ -19,7 +19,7 @@ from consumers.control.api.access.credentials import Credentials
 from consumers.control.api.backend import Backend
 from consumers.control.api.client import ApiClient
 from consumers.control.api.context import ApiContext
-from consumers.control.api.server import ApiServer
+from consumers.control.api.serving.server import ApiServer
 from consumers.control.console import live, watch
 from consumers.control.console.core.history import History, SeenBus
 from consumers.control.console.files import NAMES, error_codes_text

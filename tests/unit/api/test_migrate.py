@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from compose.cli import run_cli
-from consumers.control.api.server import ApiServer
+from consumers.control.api.serving.server import ApiServer
 from schemas.config.changefeed import load_changefeed
 from schemas.config.settings import ChangefeedFile
 from schemas.errors import ConfigError

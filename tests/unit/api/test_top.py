@@ -11,7 +11,7 @@ from rich.console import Console
 
 from compose.cli import run_cli
 from compose.operator.top_view import Top
-from consumers.control.api.server import ApiServer
+from consumers.control.api.serving.server import ApiServer
 from schemas.ids import TableId
 from tests.support.control.memory_bus import ME, OTHER, Memory, Shares
 

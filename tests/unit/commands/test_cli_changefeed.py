@@ -10,7 +10,7 @@ import click
 import pytest
 
 from compose.cli import run_cli
-from consumers.control.api.server import ApiServer
+from consumers.control.api.serving.server import ApiServer
 from schemas.ids import Ts
 from tests.support.control.memory_bus import CHECKPOINT, PD, URI, Memory
 

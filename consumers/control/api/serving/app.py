@@ -19,22 +19,13 @@ from fastapi.responses import HTMLResponse, JSONResponse, Response
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from consumers.control.api import (
-    changefeed_routes,
-    cluster_routes,
-    debug_routes,
-    image_routes,
-    old_routes,
-    service_routes,
-    table_routes,
-    v1_routes,
-)
-from consumers.control.api.about import ABOUT_HEADERS, about_page
 from consumers.control.api.access.errors import ApiError, UnauthorizedError
 from consumers.control.api.codes import INTERNAL
 from consumers.control.api.context import BODY_KEY, AnsweredByOwner, ApiContext
 from consumers.control.api.errors import NoSuchRouteError, error_body, status_of
-from consumers.control.api.guard import Guard
+from consumers.control.api.routes import changefeeds, cluster, debug, images, old, services, tables, v1
+from consumers.control.api.serving.about import ABOUT_HEADERS, about_page
+from consumers.control.api.serving.guard import Guard
 from schemas.errors import BusError
 
 log = logging.getLogger(__name__)
@@ -58,17 +49,8 @@ def create_app(context: ApiContext, routers: Sequence[APIRouter] = ()) -> ASGIAp
         responses={400: {"description": "Error", "content": {"application/json": {"schema": _ERROR_SCHEMA}}}},
     )
     app.state.context = context
-    for router in (cluster_routes.open_router, cluster_routes.router, changefeed_routes.router):
-        app.include_router(router)
-    for router in (
-        v1_routes.router,
-        table_routes.router,
-        service_routes.router,
-        image_routes.router,
-        old_routes.router,
-        debug_routes.router,
-        *routers,
-    ):
+    parts = (cluster, changefeeds, v1, tables, services, images, old, debug)
+    for router in (cluster.open_router, *(part.router for part in parts), *routers):
         app.include_router(router)
     app.add_api_route(
         "/docs", lambda: HTMLResponse(about_page(app.openapi()), headers=ABOUT_HEADERS), include_in_schema=False

@@ -10,10 +10,10 @@ from fastapi import APIRouter, Query
 
 from consumers.control.api.access.errors import ApiError
 from consumers.control.api.bodies import list_body
-from consumers.control.api.changefeed_routes import tasks_of
-from consumers.control.api.cluster_routes import check_capture
 from consumers.control.api.context import Bus, FeedId, Namespace, Owner, User
 from consumers.control.api.errors import SchedulerRefusedError
+from consumers.control.api.routes.changefeeds import tasks_of
+from consumers.control.api.routes.cluster import check_capture
 from schemas.ids import CaptureId, TableId
 
 router = APIRouter(prefix="/api/v2/changefeeds/{changefeed_id}", dependencies=[User], tags=["tables"])

@@ -1,6 +1,6 @@
 """Sorter services: who is there, which changefeeds each has, and moving one. TiCDC has nothing like it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from fastapi import APIRouter
@@ -10,12 +10,11 @@ from consumers.control.api.bodies import list_body
 from consumers.control.api.context import Bus, FeedId, Namespace, User
 from consumers.control.api.errors import NoSuchCaptureError, SchedulerRefusedError
 from consumers.control.api.requests import MoveFeedBody
+from consumers.control.api.sorter_bodies import feed_places, prologue_body, sorter_body
 from consumers.control.changefeeds.pins import service_at
 from consumers.control.changefeeds.service_nodes import StoredServices
-from consumers.control.changefeeds.stored_feed import StoredFeed
 from consumers.control.cluster.capture_registry import CaptureInfo
 from consumers.control.owner.service_figures import capture_of
-from schemas.nodes.sorter_service import FeedName
 
 router = APIRouter(prefix="/api/tidebus", dependencies=[User], tags=["tidebus"])
 
@@ -47,49 +46,6 @@ def move_feed(bus: Bus, namespace: Namespace, feed_id: FeedId, body: MoveFeedBod
     return {}
 
 
-def feed_places(stored: StoredServices, captures: Sequence[CaptureInfo]) -> dict[FeedName, dict[str, Any]]:
-    """Return the service and the capture that each changefeed is assigned to, and why its last cut ran where it ran."""
-    reasons = {
-        (entry.name, service): entry.reason
-        for service, entries in stored.progress.items()
-        for entry in entries
-        if entry.reason
-    }
-    return {
-        name: {
-            "service": service,
-            "capture": capture_of(service, stored, captures),
-            "is_alone": name in _alone(stored),
-            "pinned": name in stored.pins,
-            **({"reason": reasons[name, service]} if (name, service) in reasons else {}),
-        }
-        for name, service in stored.service_of().items()
-    }
-
-
-def sorter_body(bus: Backend, name: FeedName, assigned: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Return who runs a changefeed: the process that holds its lock, and where it is assigned; None: nobody."""
-    holder = bus.sorter(name[1], name[0])
-    return {**(holder or {}), **(assigned or {})} if holder or assigned else None
-
-
-def prologue_body(feed: StoredFeed) -> dict[str, Any]:
-    """Return how far a changefeed's prologue is; empty: it has none to run."""
-    prologue = feed.prologue_to_run
-    if prologue is None:
-        return {}
-    failure = prologue.failure
-    return {
-        "prologue": {
-            "start_ts": prologue.start_ts,
-            "end_ts": prologue.end_ts,
-            "attempt": prologue.attempt,
-            "is_complete": prologue.is_complete,
-            "error": None if failure is None else {"code": failure.code, "message": failure.message},
-        }
-    }
-
-
 def _service_body(service: str, stored: StoredServices, captures: Sequence[CaptureInfo]) -> dict[str, Any]:
     info, entries = stored.services[service], {entry.name: entry for entry in stored.progress.get(service, ())}
     assignment = stored.assignments[service][0] if service in stored.assignments else None
@@ -115,10 +71,6 @@ def _service_body(service: str, stored: StoredServices, captures: Sequence[Captu
         "is_stopping": info.is_stopping,
         "changefeeds": feeds,
     }
-
-
-def _alone(stored: StoredServices) -> set[FeedName]:
-    return {name for assignment, _ in stored.assignments.values() for name in assignment.dedicated}
 
 
 def _service_of(bus: Backend, wanted: str) -> str:

@@ -18,10 +18,10 @@ from consumers.control.api.access.connections import HEADER_BYTES_MAX, bounded_p
 from consumers.control.api.access.credentials import Users
 from consumers.control.api.access.origin import hosts_of
 from consumers.control.api.access.tls import ApiTls
-from consumers.control.api.app import create_app
 from consumers.control.api.backend import Backend
 from consumers.control.api.context import ApiContext
 from consumers.control.api.errors import ApiAddressError
+from consumers.control.api.serving.app import create_app
 from schemas.errors import BusError, ConfigError
 
 log = logging.getLogger(__name__)

@@ -7,7 +7,10 @@ from fastapi import APIRouter, Query
 from pydantic import Field
 
 from consumers.control.api.bodies import FeedRequest, StoredFeed, capture_body, common_body, feed_body, wanted_states
-from consumers.control.api.changefeed_routes import (
+from consumers.control.api.context import Bus, FeedId, Namespace, Owner, User
+from consumers.control.api.replica_config import from_api, kept_secrets
+from consumers.control.api.requests import Body, Tso, ts_given
+from consumers.control.api.routes.changefeeds import (
     delete_feed,
     pause_feed,
     processor,
@@ -15,9 +18,6 @@ from consumers.control.api.changefeed_routes import (
     resume_feed,
     tasks_of,
 )
-from consumers.control.api.context import Bus, FeedId, Namespace, Owner, User
-from consumers.control.api.replica_config import from_api, kept_secrets
-from consumers.control.api.requests import Body, Tso, ts_given
 from schemas.errors import ConfigError
 
 router = APIRouter(prefix="/api/v1", dependencies=[User], tags=["v1"])

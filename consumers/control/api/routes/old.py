@@ -9,10 +9,10 @@ from fastapi import APIRouter, Depends, Request, Response
 from consumers.control.api.access.errors import ApiError
 from consumers.control.api.backend import Backend
 from consumers.control.api.bodies import StoredFeed, local_time, shown_state
-from consumers.control.api.changefeed_routes import tasks_of
-from consumers.control.api.cluster_routes import check_capture, drain
 from consumers.control.api.context import BODY_KEY, Bus, FeedId, Namespace, Owner, User
 from consumers.control.api.requests import DrainBody, MoveTableBody
+from consumers.control.api.routes.changefeeds import tasks_of
+from consumers.control.api.routes.cluster import check_capture, drain
 from consumers.control.changefeeds.store import ChangefeedNotFoundError, check_id
 from schemas.ids import CaptureId, TableId
 from schemas.nodes.changefeed import NAMESPACE_DEFAULT

@@ -62,7 +62,12 @@ class DatabaseSides:
     def runner(self, destination: DatabaseDestination) -> DdlRunner:
         """Return what runs DDL there."""
         zone = session_zone(self._assignment.config, self._assignment.info.time_zone)
-        return DdlRunner(destination=destination, time_zone=zone, stopped=self._assignment.stopped)
+        return DdlRunner(
+            destination=destination,
+            time_zone=zone,
+            read_timeout_s=self._assignment.config.sink.mysql.read_timeout_s,
+            stopped=self._assignment.stopped,
+        )
 
     def syncpoints(self, destination: DatabaseDestination) -> SyncpointWriter | None:
         """Return what writes syncpoints there; None: none are wanted."""

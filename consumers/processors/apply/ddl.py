@@ -45,7 +45,7 @@ from consumers.processors.apply.errors import (
     reason,
 )
 from consumers.processors.apply.index_builder import IndexBuilder
-from consumers.processors.core.apply.ddl_jobs import JobVerdict, verdict
+from consumers.processors.core.apply.ddl_jobs import DdlJob, JobVerdict, verdict
 from consumers.processors.core.apply.index_ddl import IndexDdl, builds_apart
 from consumers.processors.core.apply.partition import DdlMark
 from consumers.processors.core.apply.statements import quoted
@@ -89,9 +89,16 @@ class DdlRunner:
     """Runs the DDL of one changefeed, one at a time; :meth:`close` it when nobody leads with it any more."""
 
     def __init__(
-        self, *, destination: DatabaseDestination, time_zone: str = "UTC", stopped: Callable[[], bool] = lambda: False
+        self,
+        *,
+        destination: DatabaseDestination,
+        time_zone: str = "UTC",
+        read_timeout_s: float = 0.0,
+        stopped: Callable[[], bool] = lambda: False,
     ) -> None:
+        """``read_timeout_s``: after which the answer to a DDL is given up, for errors to name; 0: not known."""
         self.destination, self.time_zone, self.stopped = destination, time_zone, stopped
+        self._read_timeout_s = read_timeout_s
         self.indexes = IndexBuilder(self._build)
         self._apart = b""
         """Position of the last index that :meth:`run` has left for later: one that is there, or skipped, is not."""
@@ -235,8 +242,7 @@ class DdlRunner:
                 case JobVerdict.DONE:
                     return True
                 case JobVerdict.REFUSED if was_said:
-                    job = max(jobs, key=lambda job: job.job_id)
-                    raise _refused(mark, job=f"{job.job_id} ({job.state})")
+                    raise _called_off(mark, max(jobs, key=lambda job: job.job_id), noted_s, self._read_timeout_s)
                 case JobVerdict.REFUSED:
                     return False
             if not was_said:
@@ -329,6 +335,23 @@ def _refused(mark: DdlMark, **why: object) -> DdlRefusedError:
         **_where(mark),
         start_ts=mark.start_ts,
         **why,
+    )
+
+
+def _called_off(mark: DdlMark, job: DdlJob, noted_s: int, read_timeout_s: float) -> DdlRefusedError:
+    """Name the key that lets the next try end: the job was called off by somebody, or as its session was gone."""
+    ran_s = (job.ended_s or noted_s) - noted_s
+    return DdlRefusedError(
+        "a ddl whose answer was lost was called off at the destination, by hand or because its session was gone; set "
+        "read-timeout (sink URI or [sink.mysql-config]) longer than the ddl takes there and resume, which says it "
+        "once more; or skip it by its start_ts in filter.ignore-txn-start-ts",
+        **_where(mark),
+        start_ts=mark.start_ts,
+        job=f"{job.job_id} ({job.state})",
+        ran_s=ran_s,
+        key="read-timeout",
+        got=f"{read_timeout_s:g}s",
+        allowed=f"more than {max(ran_s, round(read_timeout_s))}s",
     )
 
 

@@ -71,7 +71,7 @@ def leader(server: FakeTidb, revision: int = 1, *, stopped: bool = False) -> Ddl
     assert config.uri.server is not None
     destination = DatabaseDestination(Connector(config.uri.server, config), "feed", revision, StatementSettings())
     destination.lead(1, START)
-    return DdlRunner(destination=destination, stopped=lambda: stopped)
+    return DdlRunner(destination=destination, read_timeout_s=120.0, stopped=lambda: stopped)
 
 
 @pytest.fixture(autouse=True)
@@ -129,9 +129,11 @@ def test_a_ddl_that_is_called_off_is_a_stop_of_its_own(state: str) -> None:
     with tidb.serve() as server:
         runner = leader(server)
         runner.begin(mark(MODIFY))
-        with pytest.raises(DdlRefusedError, match="does not take a ddl") as caught:
+        with pytest.raises(DdlRefusedError, match="set read-timeout") as caught:
             runner.run(mark(MODIFY))
-        assert caught.value.fields["job"] == f"412 ({state})"
+        fields = caught.value.fields
+        assert (caught.value.code, fields["job"], fields["ran_s"]) == ("apply.ddl_refused", f"412 ({state})", 200)
+        assert [fields[name] for name in ("key", "got", "allowed")] == ["read-timeout", "120s", "more than 200s"]
         assert not leader(server, 2).check(mark(MODIFY))  # who resumes tries again
     assert tidb.said == [MODIFY]
 

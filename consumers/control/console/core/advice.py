@@ -79,7 +79,11 @@ _STEPS: Final[Mapping[str, tuple[tuple[str, ...], tuple[Verb, ...]]]] = {
         ("update", "resume"),
     ),
     "apply.ddl_refused": (
-        ("Make the DDL fit at the destination, or pass it by as the error says (ignore-txn-start-ts).", "Then resume."),
+        (
+            "Make the DDL fit at the destination, or pass it by as the error says (ignore-txn-start-ts).",
+            "If it was called off there while it ran, set read-timeout as the error says.",
+            "Then resume.",
+        ),
         ("update", "resume"),
     ),
     "apply.recover_refused": (

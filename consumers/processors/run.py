@@ -26,8 +26,8 @@ from consumers.processors.core.apply.executor import PartitionExecutor, Partitio
 from consumers.processors.core.apply.leader import Leader
 from edges.zookeeper.session import Session
 from schemas.ids import CaptureId, Ts
-from schemas.sink.figures import Spread
 from schemas.sink.topic import life_of
+from schemas.sink_figures import Spread
 
 log = logging.getLogger(__name__)
 

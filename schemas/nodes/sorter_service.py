@@ -19,11 +19,12 @@ from typing import Any, Final
 from schemas.errors import CorruptDataError
 from schemas.ids import Ts
 from schemas.nodes.changefeed import ChangefeedStatus, ZkPaths
+from schemas.sink_figures import NO_FIGURES, SinkFigures, figures_json, read_figures
 
 FeedName = tuple[str, str]
 """Namespace and id of a changefeed."""
 ENTRIES_MAX: Final = 128
-"""Entries in one node: some 450 bytes each, so that a node stays under 64 KiB."""
+"""Entries in one node: some 600 bytes each, so that a node stays under 96 KiB."""
 NODE_BYTES_MAX: Final = 512 * 1024
 """What a reader takes; ZooKeeper itself takes 1 MiB."""
 
@@ -127,6 +128,8 @@ class FeedEntry:
     """Why its last cut ran where it ran (:mod:`sorters.core.cut`)."""
     windows_proven: int = 0
     """Cuts whose flow proof came out even, since the changefeed began to run there."""
+    sent: SinkFigures = NO_FIGURES
+    """How messages went to Kafka, likewise."""
 
     @property
     def name(self) -> FeedName:
@@ -289,7 +292,8 @@ def encode_entries(entries: Iterable[FeedEntry]) -> bytes:
 @lru_cache(maxsize=4096)
 def _entry_text(entry: FeedEntry) -> str:
     # Kept: a group's write holds 128 entries, most of which are as they were in the last one.
-    return json.dumps({name: getattr(entry, name) for name in _ENTRY_FIELDS}, separators=(",", ":"))
+    plain = {name: getattr(entry, name) for name in _ENTRY_FIELDS}
+    return json.dumps({**plain, "sent": figures_json(entry.sent)}, separators=(",", ":"))
 
 
 def decode_entries(node: bytes) -> list[FeedEntry]:
@@ -323,6 +327,7 @@ def decode_entries(node: bytes) -> list[FeedEntry]:
                 reason=_text(entry, "reason"),
                 # Absent from nodes of earlier versions.
                 windows_proven=_number({"windows_proven": 0, **entry}, "windows_proven"),
+                sent=read_figures(entry.get("sent", {})),
             )
             for entry in raw
         ]

@@ -7,12 +7,13 @@ A Spark job has a fixed price, which a small cut never earns back
 import contextlib
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from edges.kafka.offsets import TopicReader
 from schemas.sink.fence import NO_FENCE
 from schemas.sink.image_note import WatermarkNote
+from schemas.sink_figures import SinkFigures
 from sorters.core.cut.cut import Cut
 from sorters.core.flow.flow_marks import FlowMarker
 from sorters.core.flow.ledger import CutFlow, FlowLedger, check_flow
@@ -22,6 +23,7 @@ from sorters.core.state_proof.deltas import StateDeltas
 from sorters.cut.feed_share import FeedShare, WholeProcess
 from sorters.cut.raw_cut import RawCut, RawReader, with_chunks
 from sorters.cut.record_writer import RecordWriter, record_writer
+from sorters.cut.sending import Sending
 from sorters.cut.worker import CutCounts, FeedProgram, batch_bytes, in_order, output_records, state_ledger
 from sorters.log.failures import KafkaUnreachableError
 
@@ -171,8 +173,8 @@ class SmallCut:
             if whole is None:
                 return None
             with self._running:
-                self._write(whole.records, batch_bytes(program), fence, cut.note, on_queued=turn.close)
-        return whole.counts(raw.raw_bytes)
+                sent = self._write(whole.records, batch_bytes(program), fence, cut.note, on_queued=turn.close)
+        return replace(whole.counts(raw.raw_bytes), sent=sent)
 
     def write(self, records: OutputRecords, largest_batch: int, fence: bytes = NO_FENCE) -> None:
         """Write records in their order, until they are acknowledged, in batches of at most ``largest_batch`` bytes.
@@ -191,7 +193,7 @@ class SmallCut:
         note: WatermarkNote | None = None,
         *,
         on_queued: Callable[[], None] = lambda: None,
-    ) -> None:
+    ) -> SinkFigures:
         if self._closed.is_set():  # between the reading and here: the writer that there was is closed
             raise KafkaUnreachableError("kafka did not take a record", reason="stopped")
         made_for, writer = self._writer or (0, None)
@@ -200,10 +202,12 @@ class SmallCut:
             stopped, waiting = self._closed.is_set, self._share.waiting
             writer = record_writer(self._sink_config, batch_bytes=largest_batch, stopped=stopped, waiting=waiting)
         try:
-            writer.write(records, fence, note)
+            sending = Sending(writer)
+            sending.write(records, fence, note)
             on_queued()
-            writer.finish()
+            sent = sending.finish()
         except BaseException:
             writer.abandon()
             raise
         self._writer = (largest_batch, writer)
+        return sent

@@ -12,6 +12,7 @@ from schemas.ddl.schema_store import SchemaStore
 from schemas.errors import BusError
 from schemas.ids import TableId
 from schemas.rawlog.region_batch import decode_region_batch, read_batch_head
+from schemas.sink_figures import NO_FIGURES, SinkFigures
 from sorters.core.columnar.row_changes import join_rows, rows_between, rows_where
 from sorters.core.cut.cut import Cut, overlaps
 from sorters.core.feed.feed import CompiledFeed
@@ -72,6 +73,8 @@ class CutCounts:
     """What its rows change in the state proofs of their tables."""
     cpu_s: float = 0.0
     """CPU time that Spark's tasks took; what the driver takes is counted by its threads."""
+    sent: SinkFigures = NO_FIGURES
+    """How its messages went to Kafka."""
 
 
 def batch_bytes(program: FeedProgram) -> int:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from schemas.flow.proof import ProofWindow
 from schemas.ids import Ts, physical_ms
 from schemas.rawlog.frontier import FrontierRecord, follow_frontier
+from schemas.sink_figures import NO_FIGURES, SinkFigures
 from sorters.core.cut.beginning import BegunEpoch
 from sorters.core.cut.cut import ChangefeedFrontier, Cut, frontier_for
 from sorters.core.cut.cut_plan import plan_cuts
@@ -48,6 +49,8 @@ class CutProgress:
     states_unproven: int = 0
     tasks_cpu_s: float = 0.0
     """CPU time of Spark's tasks in it."""
+    sent: SinkFigures = NO_FIGURES
+    """How its messages went to Kafka."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,6 +224,7 @@ class Epochs:
                 states_proven=sum(proven),
                 states_unproven=len(proven) - sum(proven),
                 tasks_cpu_s=counts.cpu_s,
+                sent=counts.sent.of_batch(cut_s),
             )
         )
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from schemas.errors import BusError, CorruptDataError
 from schemas.ids import TableId
+from schemas.sink_figures import figures_json, read_figures
 from sorters.core.flow.books import flow_as_plain, read_flow
 from sorters.core.mount.corrupt_rows import CorruptRow, CorruptRows
 from sorters.core.state_proof.deltas import read_deltas
@@ -37,6 +38,7 @@ def counts_as_json(counts: CutCounts) -> bytes:
             "flow": flow_as_plain(counts.flow),
             "states": counts.states.as_plain(),
             "cpu_s": round(counts.cpu_s, 4),
+            "sent": figures_json(counts.sent),
         }
     ).encode()
 
@@ -58,6 +60,7 @@ def sum_of_counts(answers: Iterable[bytes]) -> CutCounts:
             flow=total.flow + counts.flow,
             states=total.states + counts.states,
             cpu_s=total.cpu_s + counts.cpu_s,
+            sent=total.sent.plus(counts.sent),
         )
     return total
 
@@ -107,6 +110,7 @@ def _counts(answer: bytes) -> CutCounts:
             flow=read_flow(raw["flow"]),
             states=read_deltas(raw["states"]),
             cpu_s=float(raw["cpu_s"]),
+            sent=read_figures(raw["sent"]),
         )
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise CorruptDataError("counts of a spark task do not decode", bytes=len(answer), reason=error) from error

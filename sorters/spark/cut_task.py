@@ -16,6 +16,7 @@ from schemas.sink.fence import NO_FENCE
 from sorters.core.cut.cut import Cut
 from sorters.core.records.order import OutputRecords
 from sorters.cut.raw_cut import read_cut, with_chunks
+from sorters.cut.sending import Sending
 from sorters.cut.small_cut import whole_cut
 from sorters.cut.worker import batch_bytes
 from sorters.log.failures import bus_error
@@ -88,7 +89,8 @@ def run_task(task: CutTask) -> bytes:
     if whole is None:
         return too_large_answer()
     with lend_writer(task.sink_config, batch_bytes(program)) as writer:
-        writer.write(whole.records, fence_of_attempt(task.fence), cut.note)
-        writer.finish()
+        sending = Sending(writer)
+        sending.write(whole.records, fence_of_attempt(task.fence), cut.note)
+        sent = sending.finish()
     counts = whole.counts(raw.raw_bytes)
-    return counts_as_json(replace(counts, cpu_s=time.process_time() - began_cpu_s))
+    return counts_as_json(replace(counts, cpu_s=time.process_time() - began_cpu_s, sent=sent))

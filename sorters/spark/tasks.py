@@ -19,6 +19,7 @@ from schemas.ids import Ts
 from schemas.rawlog.topics import RawTopics
 from schemas.sink.fence import NO_FENCE
 from schemas.sink.image_note import WatermarkNote
+from schemas.sink_figures import SinkFigures
 from sorters.core.cut.cut import Cut
 from sorters.core.flow.flow_marks import FlowMarker
 from sorters.core.flow.ledger import FlowLedger
@@ -29,6 +30,7 @@ from sorters.core.records.runs import Run, merge_runs, pack_run, split_runs, unp
 from sorters.core.state_proof.deltas import StateDeltas
 from sorters.cut.image_chunks import RawChunk, read_chunks
 from sorters.cut.raw_records import raw_records, tables_of
+from sorters.cut.sending import Sending
 from sorters.cut.worker import CutCounts, FeedProgram, output_records, state_ledger
 from sorters.spark.cut_answers import counts_as_json, sum_of_counts
 from sorters.spark.program_sender import SentProgram
@@ -127,10 +129,17 @@ def write_step(task: WriteTask, number: int, frames: Iterator[bytes]) -> Iterato
                 yield frame
 
     ledger = FlowLedger()
-    yield from write_runs(blocks(), task, ledger)
-    cpu_s = time.process_time() - began_cpu_s
-    written = counts_as_json(CutCounts(rows=0, raw_bytes=0, corrupt=CorruptRows(), flow=ledger.close(), cpu_s=cpu_s))
-    yield ANSWER + counts_as_json(sum_of_counts([written, *(each.removeprefix(ANSWER) for each in counts)]))
+    sent = yield from write_runs(blocks(), task, ledger)
+    written = CutCounts(
+        rows=0,
+        raw_bytes=0,
+        corrupt=CorruptRows(),
+        flow=ledger.close(),
+        cpu_s=time.process_time() - began_cpu_s,
+        sent=sent,
+    )
+    answers = [counts_as_json(written), *(each.removeprefix(ANSWER) for each in counts)]
+    yield ANSWER + counts_as_json(sum_of_counts(answers))
 
 
 def read_runs(task: ReadTask, program: FeedProgram, number: int) -> Iterator[bytes]:
@@ -172,8 +181,9 @@ def read_runs(task: ReadTask, program: FeedProgram, number: int) -> Iterator[byt
 
 def write_runs(
     blocks: Iterable[bytes], task: WriteTask, ledger: FlowLedger | None = None
-) -> Generator[bytes, None, None]:
+) -> Generator[bytes, None, SinkFigures]:
     """Write what is in the blocks, in order; yield a sign of life for each window, and tell ``ledger`` what it holds.
+    Return what was sent.
 
     Raises:
         BusError: a record cannot be sent, or Kafka does not answer.
@@ -188,12 +198,13 @@ def write_runs(
             made: Iterator[OutputRecords] = map(marker.marked, joined(marker.stream(windows)))
         else:
             made = joined(windows)
+        sending = Sending(writer)
         for number, messages in enumerate(made):
-            writer.write(messages, fence, task.note)
+            sending.write(messages, fence, task.note)
             yield _SIGN
             if files is not None and number % WINDOWS_A_RELEASE == 0:
                 files.release()
-        writer.finish()
+        return sending.finish()
 
 
 def _runs(blocks: Iterable[bytes], store: RunStore, files: RunFiles | None) -> list[Run]:

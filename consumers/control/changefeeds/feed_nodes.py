@@ -14,8 +14,8 @@ from edges.zookeeper.session import Session
 from schemas.nodes.changefeed import ChangefeedInfo, ChangefeedStatus, ZkPaths, decode_changefeed_status
 from schemas.nodes.prologue import Prologue, decode_prologue
 from schemas.nodes.sorter_service import FeedEntry, FeedName, ServicePaths, newest_entries, with_progress
-from schemas.sink.figures import NO_FIGURES
 from schemas.sink.topic import has_processors
+from schemas.sink_figures import NO_FIGURES
 
 T = TypeVar("T")
 INFO, STATUS, APPLIED, IMAGES, PROLOGUE = "info", "status", "applied", "images", "prologue"
@@ -93,7 +93,9 @@ class FeedView:
         info, status = self.info(), with_progress(self.status(), self.entry)
         prologue = self.prologue()
         if status is None or not has_processors(info.sink_uri):
-            return StoredFeed(info, status, prologue=prologue)
+            return StoredFeed(
+                info, status, prologue=prologue, sink=NO_FIGURES if self.entry is None else self.entry.sent
+            )
         applied = self.applied()
         shown, sink = with_applied(info, status, applied), NO_FIGURES if applied is None else applied.sink
         return StoredFeed(info, shown, sorter_status=status, prologue=prologue, sink=sink)

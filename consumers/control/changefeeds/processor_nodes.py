@@ -8,8 +8,8 @@ from schemas.errors import CorruptDataError
 from schemas.ids import CaptureId, Ts
 from schemas.json_text import read_bool, read_int, read_json, read_text
 from schemas.nodes.changefeed import ChangefeedInfo, ChangefeedStatus
-from schemas.sink.figures import NO_FIGURES, SinkFigures, figures_json, read_figures
 from schemas.sink.topic import life_of
+from schemas.sink_figures import NO_FIGURES, SinkFigures, figures_json, read_figures
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

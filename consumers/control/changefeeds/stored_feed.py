@@ -6,7 +6,7 @@ from consumers.control.changefeeds.verbs import state_of
 from schemas.ids import Ts
 from schemas.nodes.changefeed import ChangefeedInfo, ChangefeedState, ChangefeedStatus
 from schemas.nodes.prologue import Prologue
-from schemas.sink.figures import NO_FIGURES, SinkFigures
+from schemas.sink_figures import NO_FIGURES, SinkFigures
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class StoredFeed:
     """What it has of before the raw log; None: nothing, or nothing any more, or nobody asked for it."""
 
     sink: SinkFigures = NO_FIGURES
-    """What processors count of their writes."""
+    """What processors count of their writes, or its sorter, where it has none."""
 
     @property
     def prologue_to_run(self) -> Prologue | None:

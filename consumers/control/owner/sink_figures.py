@@ -1,4 +1,4 @@
-"""What the owner's metrics say of sinks, by TiCDC's names: their errors, and what processors count of their writes.
+"""What the owner's metrics say of sinks, by TiCDC's names: their errors, and what is counted of the writes to them.
 
 Labels are those of both of TiCDC's architectures. Its workers are one here, `all`: which of the threads writes a
 transaction means nothing.
@@ -11,63 +11,95 @@ from typing import Final
 from prometheus_client.core import HistogramMetricFamily, Metric, UntypedMetricFamily
 
 from consumers.control.changefeeds.stored_feed import StoredFeed
-from schemas.sink.figures import LEAST_DDL_US, LEAST_ROWS, LEAST_US, SinkFigures, Spread
+from schemas.sink_figures import LEAST_BATCH, LEAST_BATCH_US, LEAST_DDL_US, LEAST_ROWS, LEAST_US, SinkFigures, Spread
 
 _FEED: Final = ("namespace", "changefeed")
 _DATABASE: Final = "TxnSink"
 _STORAGE: Final = "cloudstorage"
+_KAFKA: Final = "sink"
 _TYPES: Final = {
     **dict.fromkeys(("mysql", "tidb"), _DATABASE),
     **dict.fromkeys(("file", "s3", "gs", "gcs", "azure", "azblob"), _STORAGE),
 }
-"""TiCDC's words for kinds of sinks, by the scheme without ``+ssl``; any other is ``sink``."""
+"""TiCDC's words for kinds of sinks, by the scheme without ``+ssl``; any other is Kafka's."""
 _SECOND_US: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class _Durations:
-    """A histogram of TiCDC's in seconds, of sinks of one kind."""
+class _Histogram:
+    """A histogram of TiCDC's, of sinks of one kind."""
 
     name: str
     text: str
     kind: str
     spread: Callable[[SinkFigures], Spread]
     bounds: int
-    least_us: int = LEAST_US
+    least: int = LEAST_US
     label: str = ""
     """Beside the changefeed's."""
+    unit: int = _SECOND_US
 
 
 @dataclass(frozen=True, slots=True)
 class _Count:
-    """A counter of TiCDC's, of sinks of one kind."""
+    """A counter of TiCDC's, of sinks of some kinds."""
 
     name: str
     text: str
-    kind: str
+    kinds: tuple[str, ...]
     value: Callable[[SinkFigures], int]
     label: str = ""
 
 
-_DURATIONS: Final = (
-    _Durations(
+_HISTOGRAMS: Final = (
+    _Histogram(
         "ticdc_sink_txn_worker_flush_duration", "Transactions", _DATABASE, lambda sink: sink.flushes_us, 20, label="id"
     ),
-    _Durations("ticdc_sink_txn_sink_dml_batch_commit", "Transactions too", _DATABASE, lambda sink: sink.flushes_us, 20),
-    _Durations("ticdc_sink_txn_queue_duration", "Waiting for a worker", _DATABASE, lambda sink: sink.queued_us, 20),
-    _Durations("ticdc_sink_ddl_exec_duration", "DDL", _DATABASE, lambda sink: sink.ddls_us, 18, LEAST_DDL_US, "type"),
-    _Durations(
+    _Histogram("ticdc_sink_txn_sink_dml_batch_commit", "Transactions too", _DATABASE, lambda sink: sink.flushes_us, 20),
+    _Histogram("ticdc_sink_txn_queue_duration", "Waiting for a worker", _DATABASE, lambda sink: sink.queued_us, 20),
+    _Histogram("ticdc_sink_ddl_exec_duration", "DDL", _DATABASE, lambda sink: sink.ddls_us, 18, LEAST_DDL_US, "type"),
+    _Histogram(
         "ticdc_sink_cloud_storage_flush_duration_seconds", "Flushes", _STORAGE, lambda sink: sink.flushes_us, 13
+    ),
+    _Histogram(
+        "ticdc_sink_mq_worker_send_message_duration",
+        "Sending of a cut",
+        _KAFKA,
+        lambda sink: sink.flushes_us,
+        20,
+    ),
+    _Histogram(
+        "ticdc_sink_mq_worker_batch_duration",
+        "A cut without its sending",
+        _KAFKA,
+        lambda sink: sink.queued_us,
+        10,
+        LEAST_BATCH_US,
+    ),
+    _Histogram(
+        "ticdc_sink_mq_worker_batch_size",
+        "Messages of a cut",
+        _KAFKA,
+        lambda sink: sink.batch_rows,
+        18,
+        LEAST_BATCH,
+        unit=1,
     ),
 )
 _COUNTS: Final = (
-    _Count("ticdc_sink_ddl_exec_count", "DDL that has run", _DATABASE, lambda sink: sink.ddls_us.count, "type"),
-    _Count("ticdc_sink_txn_worker_handled_rows", "Rows applied", _DATABASE, lambda sink: sink.batch_rows.total, "id"),
-    _Count("ticdc_sink_cloud_storage_file_count", "Files written", _STORAGE, lambda sink: sink.files),
-    _Count("ticdc_sink_cloud_storage_write_bytes_total", "Their bytes", _STORAGE, lambda sink: sink.file_bytes),
-    _Count("ticdc_sink_cloud_storage_flush_bytes_sum", "Their bytes too", _STORAGE, lambda sink: sink.file_bytes),
-    _Count("ticdc_sink_cloud_storage_flush_bytes_count", "Flushes", _STORAGE, lambda sink: sink.flushes_us.count),
-    _Count("ticdc_sink_write_bytes_total", "Bytes of files", _STORAGE, lambda sink: sink.file_bytes, "type"),
+    _Count("ticdc_sink_ddl_exec_count", "DDL that has run", (_DATABASE,), lambda sink: sink.ddls_us.count, "type"),
+    _Count("ticdc_sink_txn_worker_handled_rows", "Rows", (_DATABASE,), lambda sink: sink.batch_rows.total, "id"),
+    _Count("ticdc_sink_cloud_storage_file_count", "Files written", (_STORAGE,), lambda sink: sink.files),
+    _Count("ticdc_sink_cloud_storage_write_bytes_total", "Their bytes", (_STORAGE,), lambda sink: sink.file_bytes),
+    _Count("ticdc_sink_cloud_storage_flush_bytes_sum", "Their bytes too", (_STORAGE,), lambda sink: sink.file_bytes),
+    _Count("ticdc_sink_cloud_storage_flush_bytes_count", "Flushes", (_STORAGE,), lambda sink: sink.flushes_us.count),
+    _Count(
+        "ticdc_sink_write_bytes_total",
+        "Bytes written",
+        (_STORAGE, _KAFKA),
+        lambda sink: sink.file_bytes,
+        "type",
+    ),
 )
 _WORKERS: Final = "all"
 
@@ -86,19 +118,20 @@ def sink_metrics(feeds: Sequence[StoredFeed]) -> Iterator[Metric]:
         for event_type, count in counts.items():
             errors.add_metric((*_key(feed), _type_of(feed), event_type), count)
     yield errors
-    yield from _durations(feeds)
+    yield from _histograms(feeds)
     yield from _batches(feeds)
     yield from _counts(feeds)
 
 
-def _durations(feeds: Sequence[StoredFeed]) -> Iterator[Metric]:
-    for shown in _DURATIONS:
-        family = HistogramMetricFamily(shown.name, f"{shown.text}, in seconds", labels=_labels(shown.label))
+def _histograms(feeds: Sequence[StoredFeed]) -> Iterator[Metric]:
+    for shown in _HISTOGRAMS:
+        text = f"{shown.text}, in seconds" if shown.unit == _SECOND_US else shown.text
+        family = HistogramMetricFamily(shown.name, text, labels=_labels(shown.label))
         for feed in feeds:
             if _type_of(feed) == shown.kind:
                 spread = shown.spread(feed.sink)
-                buckets = _buckets(spread, shown.least_us, shown.bounds, _SECOND_US)
-                family.add_metric(_values(feed, shown.label), buckets, spread.total / _SECOND_US)
+                buckets = _buckets(spread, shown.least, shown.bounds, shown.unit)
+                family.add_metric(_values(feed, shown.label), buckets, spread.total / shown.unit)
         yield family
 
 
@@ -120,7 +153,7 @@ def _counts(feeds: Sequence[StoredFeed]) -> Iterator[Metric]:
     for shown in _COUNTS:
         family = UntypedMetricFamily(shown.name, shown.text, labels=_labels(shown.label))
         for feed in feeds:
-            if _type_of(feed) == shown.kind:
+            if _type_of(feed) in shown.kinds:
                 family.add_metric(_values(feed, shown.label), shown.value(feed.sink))
         yield family
 
@@ -148,4 +181,4 @@ def _key(feed: StoredFeed) -> tuple[str, str]:
 
 def _type_of(feed: StoredFeed) -> str:
     scheme = feed.info.sink_uri.partition("://")[0].lower().partition("+")[0]
-    return _TYPES.get(scheme, "sink")
+    return _TYPES.get(scheme, _KAFKA)

@@ -13,7 +13,7 @@ from consumers.processors.core.apply.barriers import Answer, BarrierOrder, Barri
 from consumers.processors.core.apply.partition import DdlMark
 from schemas.errors import InvariantBrokenError
 from schemas.ids import Ts
-from schemas.sink.figures import LEAST_DDL_US, Spread, microseconds
+from schemas.sink_figures import LEAST_DDL_US, Spread, microseconds
 
 log = logging.getLogger(__name__)
 

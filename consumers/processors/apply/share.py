@@ -25,8 +25,8 @@ from consumers.processors.core.flow_book import FlowBook
 from consumers.processors.handover import Handover, Taken
 from consumers.processors.sink_source import SinkRecord, Source
 from schemas.ids import Ts
-from schemas.sink.figures import LEAST_ROWS, LEAST_US, NO_FIGURES, SinkFigures, microseconds
 from schemas.sink.position import POSITION_CLASS_AT, PositionClass
+from schemas.sink_figures import LEAST_ROWS, LEAST_US, NO_FIGURES, SinkFigures, microseconds
 
 log = logging.getLogger(__name__)
 Result = TypeVar("Result")

@@ -11,8 +11,8 @@ from consumers.processors.storage.store import ExpiringStore, LeasedStore, file_
 from schemas.config.parse.cron import parse_cron
 from schemas.errors import InvariantBrokenError
 from schemas.ids import Ts
-from schemas.sink.figures import Spread
 from schemas.sink.topic import group_id, life_of, sink_topic
+from schemas.sink_figures import Spread
 
 EXTENSIONS = {"csv": "csv", "canal-json": "json"}
 

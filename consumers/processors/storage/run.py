@@ -40,8 +40,8 @@ from consumers.processors.storage.store import ExpiringStore, FileStore
 from schemas.config.parse.cron import CronSpec, parse_cron
 from schemas.errors import BusError, CorruptDataError
 from schemas.ids import Ts
-from schemas.sink.figures import LEAST_ROWS, LEAST_US, NO_FIGURES, SinkFigures, Spread, microseconds
 from schemas.sink.storage_rows import FolderForm
+from schemas.sink_figures import LEAST_ROWS, LEAST_US, NO_FIGURES, SinkFigures, Spread, microseconds
 from schemas.tidb.time_zone import UTC_NAME, load_zone
 
 log = logging.getLogger(__name__)

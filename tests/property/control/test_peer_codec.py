@@ -30,7 +30,7 @@ from schemas.ids import CaptureId, TableId, Ts
 from schemas.proto import schedulepb_pb2
 from schemas.rawlog.frontier import Chunk, LandingReport
 from schemas.rawlog.pull_figures import PullFigures, StalledSpan
-from schemas.sink.figures import BUCKETS_MAX, NO_FIGURES, SinkFigures, Spread
+from schemas.sink_figures import BUCKETS_MAX, NO_FIGURES, SinkFigures, Spread
 from schemas.tidb.spans import TableSpan
 
 TABLE_IDS = st.integers(0, 2**63 - 1).map(TableId)

@@ -31,8 +31,8 @@ from consumers.processors.core.apply.leader import Leader
 from consumers.processors.core.apply.prefetch import Prefetch
 from schemas.errors import InvariantBrokenError
 from schemas.ids import CaptureId, Ts
-from schemas.sink.figures import SinkFigures, Spread
 from schemas.sink.position import Position, PositionClass
+from schemas.sink_figures import SinkFigures, Spread
 
 PARTITIONS = frozenset((0, 1, 2))
 

@@ -14,7 +14,7 @@ from consumers.processors.sink_source import SinkRecord
 from consumers.processors.storage.begin import FilesLead, FilesShare
 from consumers.processors.storage.run import StorageRun, StorageSettings
 from consumers.processors.storage.store import Chunk, StorageUnavailableError
-from schemas.sink.figures import SinkFigures
+from schemas.sink_figures import SinkFigures
 from tests.support.topics.storage_share import WholeStorage
 from tests.support.topics.storage_topic import PARTITIONS, START_TS, Topic, check_schema_files, topic_of, visible
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.sink.figures import BUCKETS_MAX, NO_FIGURES, SinkFigures, Spread, figures_json, read_figures
+from schemas.sink_figures import BUCKETS_MAX, NO_FIGURES, SinkFigures, Spread, figures_json, read_figures
 
 VALUES = st.lists(st.integers(0, 1 << 34), max_size=30)
 LEASTS = st.sampled_from([1, 1_000, 10_000])
@@ -46,8 +46,8 @@ def test_figures_come_back_from_a_node(figures: SinkFigures) -> None:
     "raw", [{"files": -1}, {"flushes_us": 5}, {"flushes_us": [1, "2"]}, {"ddls_us": [1] * 30}, {"batch_rows": []}, 7]
 )
 def test_figures_that_cannot_be_are_refused(raw: object) -> None:
-    with pytest.raises((ValueError, TypeError, AttributeError)):
-        read_figures(raw)  # type: ignore[arg-type]
+    with pytest.raises((ValueError, TypeError)):
+        read_figures(raw)
 
 
 def test_node_without_figures_is_small() -> None:

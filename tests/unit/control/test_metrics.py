@@ -36,7 +36,7 @@ from schemas.nodes.changefeed import (
     encode_changefeed_status,
 )
 from schemas.rawlog.frontier import FrontierRecord, HeldDdl, HeldTables
-from schemas.sink.figures import LEAST_DDL_US, LEAST_ROWS, LEAST_US, SinkFigures, Spread
+from schemas.sink_figures import LEAST_BATCH, LEAST_DDL_US, LEAST_ROWS, LEAST_US, SinkFigures, Spread
 from schemas.tidb.spans import TableSpan
 from tests.support.control.api import Api
 from tests.support.control.memory_bus import ME, OTHER, Memory
@@ -311,6 +311,25 @@ def test_metrics_of_what_processors_write_are_ticdcs_histograms() -> None:
     assert of(page, "ticdc_sink_cloud_storage_write_bytes_total", **files) == 800
     of_kafka = {name for name, labels in page if ("changefeed", "topics") in labels and name.startswith("ticdc_sink_")}
     assert not any("txn" in name or "cloud" in name or "ddl" in name for name in of_kafka)
+
+
+def test_metrics_of_what_sorters_send_to_kafka_are_those_of_ticdcs_workers() -> None:
+    sent = SinkFigures(
+        flushes_us=Spread().of(3_000, LEAST_US).of(500_000, LEAST_US),
+        batch_rows=Spread().of(3, LEAST_BATCH).of(7_000, LEAST_BATCH),
+        file_bytes=90_000,
+    )
+    made = feed("topics", "normal")
+    made = replace(made, info=replace(made.info, sink_uri="kafka://h:1/t"), sink=sent.of_batch(0.3))
+    page = scrape(MetricsSnapshot(at_s=NOW_S, pull=PULL, rule=RULE, feeds=[made]))
+    key, worker = {"namespace": "default", "changefeed": "topics"}, "ticdc_sink_mq_worker"
+    assert of(page, f"{worker}_send_message_duration_sum", **key) == 0.503
+    assert of(page, f"{worker}_send_message_duration_bucket", **key, le="0.004") == 1
+    assert of(page, f"{worker}_batch_duration_sum", **key) == pytest.approx(0.3 - 0.503 / 2, abs=1e-6)
+    assert of(page, f"{worker}_batch_size_sum", **key) == 7_003
+    below = [of(page, f"{worker}_batch_size_bucket", **key, le=bound) for bound in ("4.0", "4096.0", "8192.0")]
+    assert below == [1, 1, 2]
+    assert of(page, "ticdc_sink_write_bytes_total", **key, type="sink") == 90_000
 
 
 def test_metrics_when_many_spans_stall_name_the_tables_that_stand_longest() -> None:

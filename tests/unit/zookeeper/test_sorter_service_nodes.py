@@ -12,6 +12,7 @@ from schemas.ids import Ts
 from schemas.nodes.changefeed import ChangefeedStatus, ZkPaths, decode_changefeed_status, encode_changefeed_status
 from schemas.nodes.sorter_service import (
     ENTRIES_MAX,
+    NODE_BYTES_MAX,
     Assigned,
     Assignment,
     FeedEntry,
@@ -27,6 +28,7 @@ from schemas.nodes.sorter_service import (
     newest_entries,
     with_progress,
 )
+from schemas.sink_figures import BUCKETS_MAX, SinkFigures, Spread
 
 SERVICE = ServiceInfo(service="s1", host="h", pid=7, version="0.2.0", started_at_s=3, master="local[1]")
 ENTRY = FeedEntry(
@@ -61,9 +63,23 @@ def test_service_of_a_former_version_says_nothing_of_its_spark() -> None:
             decode_service(json.dumps({**node, "spark": spark}).encode())
 
 
-def test_a_full_node_of_long_names_stays_under_128_kib() -> None:
+def test_a_full_node_of_long_names_is_read() -> None:
+    full = Spread((10_000_000,) * (BUCKETS_MAX + 1), 1 << 60)
+    sent = SinkFigures(flushes_us=full, queued_us=full, batch_rows=full, file_bytes=1 << 60)
     entry = replace(ENTRY, namespace="n" * 128, changefeed_id="c" * 128, begun="b" * 200, checkpoint_ts=Ts(1 << 60))
     assert len(encode_entries([entry] * ENTRIES_MAX)) < 128 * 1024
+    entries = [replace(entry, sent=sent)] * ENTRIES_MAX
+    assert len(encode_entries(entries)) < NODE_BYTES_MAX
+    assert decode_entries(encode_entries(entries)) == entries
+
+
+def test_entry_of_a_former_version_has_counted_no_messages() -> None:
+    (entry,) = json.loads(encode_entries([ENTRY]))
+    del entry["sent"]
+    assert decode_entries(json.dumps([entry]).encode()) == [ENTRY]
+    for sent in ({"flushes_us": [-1]}, {"batch_rows": [0] * (BUCKETS_MAX + 3)}, 7):
+        with pytest.raises(CorruptDataError):
+            decode_entries(json.dumps([{**entry, "sent": sent}]).encode())
 
 
 def test_paths_stand_under_the_clusters_root() -> None:

@@ -29,7 +29,7 @@ from schemas.errors import CorruptDataError
 from schemas.ids import CaptureId, TableId, Ts
 from schemas.proto import schedulepb_pb2 as pb
 from schemas.proto import tablepb_pb2 as tables
-from schemas.sink.figures import BUCKETS_MAX, NO_FIGURES, SinkFigures, Spread
+from schemas.sink_figures import BUCKETS_MAX, NO_FIGURES, SinkFigures, Spread
 
 _STATES = tuple(TableState)
 """By number: looking one up this way costs a tenth of calling the enumeration."""

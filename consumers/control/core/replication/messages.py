@@ -15,7 +15,7 @@ from enum import IntEnum
 from types import MappingProxyType
 
 from schemas.ids import CaptureId, TableId, Ts
-from schemas.sink.figures import NO_FIGURES, SinkFigures
+from schemas.sink_figures import NO_FIGURES, SinkFigures
 from schemas.tidb.spans import TableSpan
 
 

@@ -28,7 +28,7 @@ from typing import Protocol
 from consumers.control.core.replication.messages import Barrier, Checkpoint, Standing, TableState, TableStatus
 from schemas.errors import InvariantBrokenError
 from schemas.ids import TableId, Ts
-from schemas.sink.figures import NO_FIGURES, SinkFigures
+from schemas.sink_figures import NO_FIGURES, SinkFigures
 from schemas.tidb.spans import TableSpan
 
 Phase = Enum("Phase", ["LOCATING", "PREPARED", "OPENING", "APPLYING", "ENDING", "ENDED"])

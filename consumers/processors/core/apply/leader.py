@@ -37,7 +37,7 @@ from consumers.processors.core.apply.barriers import Barriers
 from consumers.processors.core.apply.executor import partition_span
 from schemas.errors import InvariantBrokenError
 from schemas.ids import CaptureId, TableId, Ts
-from schemas.sink.figures import NO_FIGURES, SinkFigures
+from schemas.sink_figures import NO_FIGURES, SinkFigures
 from schemas.tidb.spans import TableSpan
 
 LIMITS = Limits(max_task_concurrency=16, check_balance_interval_ticks=20, heartbeat_ticks=1, collect_stats_ticks=2**31)

@@ -1,11 +1,11 @@
-"""What processors count of their writes to a sink, spread over buckets as TiCDC's histograms have them.
+"""What processors and sorters count of their writes to a sink, spread over buckets as TiCDC's histograms have them.
 
 A bucket takes twice as much as the one below; the least bound is a histogram's own. Figures are counted a write, never
 a row, and added up over partitions and processors.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate, zip_longest
 from typing import Any, Final
 
@@ -52,15 +52,25 @@ class SinkFigures:
     """Of one partition, or of a changefeed."""
 
     flushes_us: Spread = Spread()
-    """How long transactions of a database took, or flushes of files."""
+    """How long transactions of a database took, flushes of files, or the sending of a cut's messages to Kafka."""
     queued_us: Spread = Spread()
-    """How long transactions waited for a worker of the processor."""
+    """How long transactions waited for a worker of the processor, or how long a cut took without its sending."""
     batch_rows: Spread = Spread()
-    """Rows of a transaction or flush."""
+    """Rows of a transaction or flush, or messages of a cut."""
     ddls_us: Spread = Spread()
     """How long DDL took, as the leader ran it."""
     files: int = 0
     file_bytes: int = 0
+    """Of files, or of messages."""
+
+    def of_batch(self, batch_s: float) -> "SinkFigures":
+        """Return the figures of one cut's messages with how long the cut took without sending them, on the average of
+        the tasks that did.
+        """
+        if not self.flushes_us.count:
+            return self
+        sent_us = self.flushes_us.total // self.flushes_us.count
+        return replace(self, queued_us=Spread().of(max(0, microseconds(batch_s) - sent_us), LEAST_BATCH_US))
 
     def plus(self, other: "SinkFigures") -> "SinkFigures":
         """Return both as one."""
@@ -75,10 +85,15 @@ class SinkFigures:
 
 
 LEAST_US: Final = 1_000
+LEAST_BATCH_US: Final = 4_000
+"""Of the time without sending."""
 """Of durations of writes, as TiCDC's."""
 LEAST_DDL_US: Final = 10_000
 LEAST_ROWS: Final = 1
+LEAST_BATCH: Final = 4
+"""Of messages that go to Kafka in one write."""
 SPREADS: Final = ("flushes_us", "queued_us", "batch_rows", "ddls_us")
+NO_SPREAD: Final = Spread()
 NO_FIGURES: Final = SinkFigures()
 
 
@@ -96,12 +111,14 @@ def figures_json(figures: SinkFigures) -> dict[str, Any]:
     return shown
 
 
-def read_figures(raw: Mapping[str, Any]) -> SinkFigures:
+def read_figures(raw: Any) -> SinkFigures:
     """Read what :func:`figures_json` returns.
 
     Raises:
         ValueError, TypeError: it is none.
     """
+    if not isinstance(raw, Mapping):
+        raise TypeError("figures are no object")
     spreads = {}
     for name in SPREADS:
         total, *counts = [read_int(value) for value in raw.get(name, [0])]

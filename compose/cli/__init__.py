@@ -12,7 +12,6 @@ import sys
 import click
 
 from compose.cli.changefeed import changefeed
-from compose.cli.echo import echo
 from compose.cli.foresight_commands import explain, remount
 from compose.cli.inspect_commands import decode, doctor, dry_run, errors, setup
 from compose.cli.lake_commands import lake
@@ -28,6 +27,7 @@ from compose.cli.sorter_commands import executor_archive, sorter, sorters
 from compose.cli.table_commands import table
 from compose.cli.top_commands import completion, services, top
 from compose.cli.verify_command import verify
+from compose.echo import echo
 from compose.stack.errors import MachineError
 from schemas.errors import BusError, ConfigError, UnexpectedError
 

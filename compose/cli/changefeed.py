@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from compose.cli.echo import echo
 from compose.cli.given_files import changefeed_text
-from compose.cli.options import Duration
-from compose.cli.server_options import ask, server_options
+from compose.cli.options.kinds import Duration
+from compose.cli.options.server import ask, server_options
+from compose.echo import echo
 from schemas.errors import ConfigError
 from schemas.nodes.changefeed import NAMESPACE_DEFAULT
 

@@ -7,18 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from compose.cli.echo import echo
 from compose.cli.given_files import changefeed_text
-from compose.cli.options import (
-    UPSTREAM_DEFAULT,
-    cluster_option,
-    kafka_option,
-    recording_option,
-    registry_option,
-    upstream_option,
-    zone_option,
-    zookeeper_option,
-)
+from compose.cli.options.access import kafka_option, registry_option, zookeeper_option
+from compose.cli.options.names import UPSTREAM_DEFAULT, cluster_option, recording_option, upstream_option, zone_option
+from compose.echo import echo
 from schemas.errors import ConfigError
 from schemas.ids import Ts, UpstreamId
 from schemas.nodes.changefeed import NAMESPACE_DEFAULT

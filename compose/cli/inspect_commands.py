@@ -9,17 +9,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from compose.cli.echo import echo
 from compose.cli.given_files import changefeed_text
-from compose.cli.options import (
-    Duration,
-    kafka_option,
-    pd_option,
-    recording_option,
-    tls_options,
-    upstream_option,
-    zone_option,
-)
+from compose.cli.options.access import kafka_option, pd_option, tls_options
+from compose.cli.options.kinds import Duration
+from compose.cli.options.names import recording_option, upstream_option, zone_option
+from compose.echo import echo
 from schemas.config.sink.sink import AVRO_PROTOCOLS
 from schemas.errors import BusError, ConfigError
 from schemas.ids import UpstreamId

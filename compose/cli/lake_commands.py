@@ -6,17 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from compose.cli.echo import echo
-from compose.cli.log_options import log_options
-from compose.cli.options import (
-    Duration,
-    check_master,
-    cluster_option,
-    data_dir_option,
-    driver_options,
-    feed_options,
-    zookeeper_option,
-)
+from compose.cli.options.access import zookeeper_option
+from compose.cli.options.kinds import Duration
+from compose.cli.options.logs import log_options
+from compose.cli.options.names import cluster_option, data_dir_option, feed_options
+from compose.cli.options.spark import check_master, driver_options
+from compose.echo import echo
 
 if TYPE_CHECKING:
     from compose.operator.lake import LakeOptions

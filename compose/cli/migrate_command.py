@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from compose.cli.changefeed import namespace_option
-from compose.cli.echo import echo
-from compose.cli.server_options import ask, server_options
+from compose.cli.options.server import ask, server_options
+from compose.echo import echo
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -7,16 +7,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from compose.cli.changefeed import changefeed, echo_json, namespace_option, now_ts, upstream_body, upstream_options
-from compose.cli.echo import echo
-from compose.cli.options import (
-    cluster_option,
-    kafka_option,
-    pd_option,
-    tls_options,
-    upstream_option,
-    zookeeper_option,
-)
-from compose.cli.server_options import CREDENTIALS_DEFAULT, ask, ask_nothing, server_group, server_options
+from compose.cli.options.access import kafka_option, pd_option, tls_options, zookeeper_option
+from compose.cli.options.names import cluster_option, upstream_option
+from compose.cli.options.server import CREDENTIALS_DEFAULT, ask, ask_nothing, server_group, server_options
+from compose.echo import echo
 from schemas.errors import ConfigError
 from schemas.ids import UpstreamId
 from schemas.masking import mask_uri

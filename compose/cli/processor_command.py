@@ -7,14 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from compose.cli.options import (
-    cluster_option,
-    cluster_secret_option,
-    feed_options,
-    kafka_option,
-    tls_options,
-    zookeeper_option,
-)
+from compose.cli.options.access import cluster_secret_option, kafka_option, tls_options, zookeeper_option
+from compose.cli.options.names import cluster_option, feed_options
 from compose.quick_imports import quick_imports
 
 if TYPE_CHECKING:

@@ -6,8 +6,9 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 from compose.cli.changefeed import namespace_option
-from compose.cli.echo import echo
-from compose.cli.options import kafka_option, upstream_option
+from compose.cli.options.access import kafka_option
+from compose.cli.options.names import upstream_option
+from compose.echo import echo
 from schemas.ids import UpstreamId
 
 if TYPE_CHECKING:

@@ -6,16 +6,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from compose.cli.echo import echo
-from compose.cli.options import (
-    check_master,
-    cluster_option,
-    data_dir_option,
-    driver_options,
-    feed_options,
-    kafka_option,
-    zookeeper_option,
-)
+from compose.cli.options.access import kafka_option, zookeeper_option
+from compose.cli.options.names import cluster_option, data_dir_option, feed_options
+from compose.cli.options.spark import check_master, driver_options
+from compose.echo import echo
 
 if TYPE_CHECKING:
     from edges.kafka.access import KafkaAccess

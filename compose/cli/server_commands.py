@@ -8,26 +8,23 @@ from typing import TYPE_CHECKING
 
 import click
 
-from compose.cli.api_options import ApiOptions, api_options
 from compose.cli.given_files import writable_folder
-from compose.cli.image_options import image_options
-from compose.cli.log_options import log_options
-from compose.cli.options import (
-    Duration,
+from compose.cli.options.access import (
     child_kafka_options,
-    cluster_option,
     cluster_secret_option,
-    data_dir_option,
     kafka_option,
     pd_option,
-    recording_option,
     registry_option,
-    sorter_options,
     tls_options,
-    upstream_option,
     zookeeper_option,
 )
-from compose.cli.server_file import server_file_option
+from compose.cli.options.api import ApiOptions, api_options
+from compose.cli.options.images import image_options
+from compose.cli.options.kinds import Duration
+from compose.cli.options.logs import log_options
+from compose.cli.options.names import cluster_option, data_dir_option, recording_option, upstream_option
+from compose.cli.options.server_file import server_file_option
+from compose.cli.options.spark import sorter_options
 from compose.quick_imports import quick_imports
 from schemas.ids import UpstreamId
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from compose.cli.echo import echo
+from compose.echo import echo
 
 if TYPE_CHECKING:
     from compose.simulation.outcome import Outcome

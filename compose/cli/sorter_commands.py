@@ -7,20 +7,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from compose.cli.echo import echo
-from compose.cli.log_options import log_options
-from compose.cli.options import (
-    check_master,
-    cluster_option,
-    conf_pairs,
-    data_dir_option,
-    driver_options,
-    feed_options,
-    kafka_option,
-    registry_option,
-    zookeeper_option,
-)
+from compose.cli.options.access import kafka_option, registry_option, zookeeper_option
+from compose.cli.options.logs import log_options
+from compose.cli.options.names import cluster_option, data_dir_option, feed_options
+from compose.cli.options.spark import check_master, conf_pairs, driver_options
 from compose.collector import OF_SORTERS, spare_old_objects
+from compose.echo import echo
 from compose.quick_imports import POOL_OF_MANY_THREADS, quick_imports
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from compose.cli.changefeed import OURS, echo_json, namespace_option
-from compose.cli.server_options import server_options
+from compose.cli.options.server import server_options
 
 if TYPE_CHECKING:
     from compose.operator.api_calls import ApiCalls

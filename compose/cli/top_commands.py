@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from compose.cli.echo import echo
-from compose.cli.options import Duration
-from compose.cli.server_options import server_options
+from compose.cli.options.kinds import Duration
+from compose.cli.options.server import server_options
+from compose.echo import echo
 
 if TYPE_CHECKING:
     from compose.operator.api_calls import ApiCalls

@@ -5,8 +5,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from compose.cli.echo import echo
-from compose.cli.options import Duration, cluster_option, feed_options, kafka_option, zookeeper_option
+from compose.cli.options.access import kafka_option, zookeeper_option
+from compose.cli.options.kinds import Duration
+from compose.cli.options.names import cluster_option, feed_options
+from compose.echo import echo
 
 if TYPE_CHECKING:
     from consumers.verify.core.outcome import TableOutcome

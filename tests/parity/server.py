@@ -3,7 +3,7 @@
 import tempfile
 from pathlib import Path
 
-from compose.cli.server_file import read_server_file
+from compose.cli.options.server_file import read_server_file
 from schemas.errors import BusError
 from tests.parity.evidence import names_it, shown
 from tests.parity.rows import Mark, Row, Verdict

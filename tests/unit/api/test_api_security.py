@@ -72,7 +72,7 @@ def test_configure_credentials_writes_what_the_command_line_then_uses(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "credentials"
-    monkeypatch.setattr("compose.cli.server_options.CREDENTIALS_DEFAULT", tmp_path / "none")  # may be missing
+    monkeypatch.setattr("compose.cli.options.server.CREDENTIALS_DEFAULT", tmp_path / "none")  # may be missing
     write = ["cli", "configure-credentials", "--file", str(file), "--user", "ana", "--password"]
     assert run_cli([*write, "se:cret"]) == 0
     with closing(ApiServer("127.0.0.1:0", credentials=USERS)) as server, server.serving(Memory()):

@@ -8,7 +8,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from compose.cli.options import sorter_options
+from compose.cli.options.spark import sorter_options
 from compose.cli.sorter_commands import sorter, sorters
 from consumers.control.fleets.service_fleet import ServiceFleet, _Service
 from consumers.control.fleets.settings import BusAddresses, SorterSettings

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from compose.cli import run_cli
-from compose.cli.server_file import read_server_file
+from compose.cli.options.server_file import read_server_file
 from compose.ports import free_ports
 from schemas.errors import ConfigError
 from tests.support.recorded.recording import TIDB_DATA

@@ -10,8 +10,8 @@ import pytest
 import zstandard
 from click.testing import CliRunner
 
-from compose.cli.log_options import log_options
-from compose.cli.server_file import read_server_file, server_file_option
+from compose.cli.options.logs import log_options
+from compose.cli.options.server_file import read_server_file, server_file_option
 from schemas.config.parse.origin import NotSupportedYetError
 from schemas.errors import ConfigError
 

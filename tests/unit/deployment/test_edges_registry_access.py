@@ -6,7 +6,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from compose.cli.options import registry_option
+from compose.cli.options.access import registry_option
 from edges.registry.access import RegistryAccess
 from schemas.errors import ConfigError
 

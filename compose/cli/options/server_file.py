@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from compose.cli.echo import echo
+from compose.echo import echo
 from schemas.config.parse.origin import NotSupportedYetError
 from schemas.config.parse.section import unknown_key
 from schemas.errors import ConfigError

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.core import ParameterSource
 
-from compose.cli.echo import echo
+from compose.echo import echo
 
 if TYPE_CHECKING:
     pass

@@ -1,39 +1,18 @@
-"""Options that several commands take, and the types they are given in."""
+"""Options by which commands get into Kafka, ZooKeeper, registries, PD and the cluster."""
 
 import functools
 import os
-import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
-from schemas.nodes.changefeed import CLUSTER_DEFAULT, NAMESPACE_DEFAULT
+from compose.cli.options.kinds import Command
 
 KEY_FILE_VARIABLE = "TIDEBUS_SECRET_KEY_FILE"
 ACCEPT_VARIABLE = "TIDEBUS_ACCEPT_UNSEALED"
 """As in :mod:`edges.secrets`, which is slow to load."""
-Command = TypeVar("Command", bound=Callable[..., Any])
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)?")
-_MASTER = re.compile(r"local(\[(\d+|\*)(,\d+)?\])?|local-cluster\[[\d,]+\]|spark://\S+:\d+(,\S+:\d+)*|yarn|k8s://\S+")
-_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
-UPSTREAM_DEFAULT = "default"
-
-
-class Duration(click.ParamType[float]):
-    """Seconds, from ``90s``, ``1.5m``, ``500ms`` or a plain number of seconds."""
-
-    name = "duration"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Return seconds."""
-        if isinstance(value, float | int):
-            return float(value)
-        match = _DURATION.fullmatch(str(value).strip())
-        if not match:
-            self.fail(f"{value!r} is not a duration such as 90s, 2m or 500ms", param, ctx)
-        return float(match[1]) * _SECONDS[match[2] or "s"]
 
 
 def _address_option(name: str, metavar: str, words: str, *, required: bool) -> Callable[[Command], Command]:
@@ -168,20 +147,6 @@ def pd_option(*, required: bool) -> Callable[[Command], Command]:
     return _address_option("--pd", "HOST:PORT,…", "TiDB's PD endpoints.", required=required)
 
 
-def feed_options(command: Command) -> Command:
-    """Add ``--changefeed`` and ``--namespace``, of a command that runs a part of one changefeed."""
-    command = click.option("-n", "--namespace", default=NAMESPACE_DEFAULT, show_default=True)(command)
-    text = "As `changefeed create` named it."
-    return click.option("-c", "--changefeed", "changefeed_id", required=True, metavar="ID", help=text)(command)
-
-
-def driver_options(command: Command) -> Command:
-    """Add ``--master`` and ``--driver-memory``, of a command that is a Spark driver."""
-    text = "Heap of the driver's JVM."
-    command = click.option("--driver-memory", default="1500m", show_default=True, metavar="SIZE", help=text)(command)
-    return click.option("--master", default="local[2]", show_default=True, help="Spark master.")(command)
-
-
 def tls_options(command: Command) -> Command:
     """Add TiCDC's ``--ca``, ``--cert``, ``--key`` and ``--cert-allowed-cn``; the command gets them as ``tls``."""
 
@@ -215,126 +180,6 @@ def child_kafka_options(command: Command) -> Command:
     return command
 
 
-def sorter_options(command: Command) -> Command:
-    """Add what a capture says of the sorters that it runs; the command gets it as ``sorters``, without a folder."""
-
-    @functools.wraps(command)
-    def wrapper(
-        *,
-        sorter_master: str,
-        sorter_driver_memory: str,
-        sorter_checkpoint_dir: str,
-        sorter_conf: tuple[str, ...],
-        sorter_run_cuts: str,
-        sorter_spark_ui_port: int,
-        sorter_event_log: str,
-        sorter_spark_on_demand: bool,
-        sorter_retry_first: float,
-        **others: Any,
-    ) -> Any:
-        from consumers.control.fleets.settings import SorterSettings
-
-        check_master(sorter_master, others=("none",))
-        conf_pairs(sorter_conf)
-        settings = SorterSettings(
-            master=sorter_master,
-            driver_memory=sorter_driver_memory,
-            checkpoint_dir=sorter_checkpoint_dir,
-            conf=sorter_conf,
-            run_cuts=sorter_run_cuts,
-            spark_ui_port=sorter_spark_ui_port,
-            event_log=sorter_event_log,
-            spark_on_demand=sorter_spark_on_demand,
-            retry_first_s=sorter_retry_first,
-        )
-        return command(**others, sorters=settings)
-
-    for option in (
-        click.option(
-            "--sorter-retry-first",
-            type=Duration(),
-            default=10.0,
-            show_default=True,
-            help="First wait after a changefeed's error; it doubles up to 10 minutes.",
-        ),
-        click.option(
-            "--sorter-run-cuts",
-            type=click.Choice(["auto", "driver", "spark"]),
-            default="auto",
-            show_default=True,
-            help="Who runs the cuts of changefeeds that leave it open; auto goes by cost.",
-        ),
-        click.option(
-            "--sorter-spark-ui-port",
-            type=click.IntRange(-1, 65535),
-            default=0,
-            show_default=True,
-            help="Of the UI of the sorters' Spark, on 127.0.0.1; 0: any free one, -1: no UI.",
-        ),
-        click.option(
-            "--sorter-event-log", default="", metavar="URI", help="Folder of event logs of the sorters' Spark."
-        ),
-        click.option(
-            "--sorter-spark-on-demand",
-            is_flag=True,
-            help="Start the sorters' Spark with the first cut that needs it, not before.",
-        ),
-        click.option("--sorter-conf", multiple=True, metavar="KEY=VALUE", help="Setting of the sorters' Spark; again."),
-        click.option(
-            "--sorter-checkpoint-dir",
-            default="",
-            metavar="URI",
-            help="Where Spark keeps a query's checkpoint, such as hdfs:///tidebus.  [default: in --data-dir]",
-        ),
-        click.option(
-            "--sorter-driver-memory", default="", metavar="SIZE", help="Heap of a sorter service's JVM, such as 2g."
-        ),
-        click.option(
-            "--sorter-master",
-            default="local[1]",
-            show_default=True,
-            envvar="TIDEBUS_SORTER_MASTER",
-            help="Spark master of this capture's sorter service; none: `tidebus sorters` is run elsewhere.",
-        ),
-    ):
-        wrapper = option(wrapper)
-    return wrapper  # type: ignore[return-value]
-
-
-def check_master(master: str, others: tuple[str, ...] = ()) -> None:
-    """Check a Spark master's URL: Spark itself only says that its JVM has ended.
-
-    Raises:
-        click.BadParameter: it is none, nor one of ``others``.
-    """
-    if master not in others and not _MASTER.fullmatch(master):
-        known = ", ".join(("local[2]", "spark://host:7077", "yarn", "k8s://https://host:6443", *others))
-        raise click.BadParameter(f"{master!r} is no Spark master; it is one of the kinds of {known}")
-
-
-def conf_pairs(conf: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
-    """Return settings of Spark as pairs.
-
-    Raises:
-        click.BadParameter: one is not ``key=value``.
-    """
-    for setting in conf:
-        if "=" not in setting or not setting.partition("=")[0].strip():
-            raise click.BadParameter(f"{setting!r} is not KEY=VALUE, such as spark.executor.memory=2g")
-    return tuple((key.strip(), value) for key, _, value in (setting.partition("=") for setting in conf))
-
-
-def cluster_option(command: Command) -> Command:
-    """Add ``--cluster``."""
-    return click.option(
-        "--cluster",
-        default=CLUSTER_DEFAULT,
-        show_default=True,
-        envvar="TIDEBUS_CLUSTER",
-        help="Name of this TideBus in ZooKeeper.",
-    )(command)
-
-
 def cluster_secret_option(command: Command) -> Command:
     """Add ``--cluster-secret-file``."""
     return click.option(
@@ -343,40 +188,3 @@ def cluster_secret_option(command: Command) -> Command:
         envvar="TIDEBUS_CLUSTER_SECRET_FILE",
         help="A secret that captures prove to each other that they know; more lines: former or next ones.",
     )(command)
-
-
-def upstream_option(command: Command) -> Command:
-    """Add ``--upstream``."""
-    return click.option(
-        "--upstream",
-        default=UPSTREAM_DEFAULT,
-        show_default=True,
-        envvar="TIDEBUS_UPSTREAM",
-        help="Name of the TiDB cluster; the raw log's topics carry it.",
-    )(command)
-
-
-def data_dir_option(default: str) -> Callable[[Command], Command]:
-    """Return ``--data-dir``."""
-    return click.option(
-        "--data-dir",
-        default=default,
-        show_default=True,
-        type=click.Path(file_okay=False, path_type=Path),
-        help="Folder for data and logs.",
-    )
-
-
-def recording_option(*, required: bool) -> Callable[[Command], Command]:
-    """Return ``--recording``."""
-    return click.option(
-        "--recording",
-        required=required,
-        type=click.Path(exists=True, file_okay=False, path_type=Path),
-        help="Folder with kv.jsonl.zst, the recorded write traffic of a TiDB.",
-    )
-
-
-def zone_option(command: Command) -> Command:
-    """Add ``--tz`` of commands that write as a changefeed would; the command gets it as ``tz``."""
-    return click.option("--tz", default="UTC", show_default=True, metavar="ZONE", help="Zone of TIMESTAMPs.")(command)

@@ -1,0 +1,26 @@
+"""Kinds of values that options take, and what options are added to."""
+
+import re
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)?")
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+class Duration(click.ParamType[float]):
+    """Seconds, from ``90s``, ``1.5m``, ``500ms`` or a plain number of seconds."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return seconds."""
+        if isinstance(value, float | int):
+            return float(value)
+        match = _DURATION.fullmatch(str(value).strip())
+        if not match:
+            self.fail(f"{value!r} is not a duration such as 90s, 2m or 500ms", param, ctx)
+        return float(match[1]) * _SECONDS[match[2] or "s"]

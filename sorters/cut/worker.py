@@ -11,9 +11,9 @@ from schemas.ddl.layered_schemas import LayeredSchemas
 from schemas.ddl.schema_store import SchemaStore
 from schemas.errors import BusError
 from schemas.ids import TableId
-from schemas.rawlog.region_batch import decode_region_batch, read_batch_head
+from schemas.rawlog.region_batch import read_batch_head
 from schemas.sink_figures import NO_FIGURES, SinkFigures
-from sorters.core.columnar.row_changes import join_rows, rows_between, rows_where
+from sorters.core.columnar.row_changes import join_rows, rows_where
 from sorters.core.cut.cut import Cut, overlaps
 from sorters.core.feed.feed import CompiledFeed
 from sorters.core.flow.ledger import CutFlow, FlowLedger
@@ -32,6 +32,7 @@ from sorters.core.rows.table_plans import TablePlans
 from sorters.core.state_proof.deltas import StateDeltas, StateLedger
 from sorters.cut.claim_store import claim_store
 from sorters.cut.image_chunks import RawChunk, chunk_changes
+from sorters.cut.record_rows import rows_of_record
 from sorters.cut.sink_writer import BATCH_BYTES
 
 log = logging.getLogger(__name__)
@@ -195,7 +196,7 @@ def gather_rows(
         head = read_batch_head(record)
         if not overlaps(head, cut.after_ts, cut.upto_ts) or not is_wanted(head.table_id):
             continue
-        rows = rows_between(decode_region_batch(record).rows, cut.after_ts, cut.upto_ts)
+        rows = rows_of_record(record, head, cut)
         if cut.left_out is not None and (kept := cut.left_out.kept(head.table_id, rows.key)) is not None:
             if ledger is not None:
                 ledger.put_off("image_to_come", rows, ~kept)

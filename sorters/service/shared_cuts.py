@@ -13,12 +13,13 @@ from typing import Final
 from schemas.changes import RowChanges
 from schemas.flow.flow_sum import FlowSum
 from schemas.ids import TableId
-from schemas.rawlog.region_batch import decode_region_batch, read_batch_head
-from sorters.core.columnar.row_changes import join_rows, rows_between
+from schemas.rawlog.region_batch import read_batch_head
+from sorters.core.columnar.row_changes import join_rows
 from sorters.core.cut.cut import Cut, overlaps
 from sorters.core.flow.row_ids import sums_of_changes
 from sorters.core.rows.pipeline import EncodedPass
 from sorters.cut.raw_cut import RawCut
+from sorters.cut.record_rows import rows_of_record
 
 CUT_BYTES_MAX: Final = 1024 * 1024
 """Raw bytes of a cut that is kept: who has more to do is behind, and alone with it."""
@@ -96,8 +97,8 @@ class SharedCut:
     def _rows_of(self, table: TableId) -> RowChanges:
         rows = self._rows.get(table)
         if rows is None:
-            batches = [decode_region_batch(record).rows for record in self._records[table]]
-            fresh = join_rows([rows_between(batch, self._cut.after_ts, self._cut.upto_ts) for batch in batches])
+            records = self._records[table]
+            fresh = join_rows([rows_of_record(record, read_batch_head(record), self._cut) for record in records])
             with self._lock:
                 if table not in self._rows:
                     self.held_bytes += fresh.held_bytes

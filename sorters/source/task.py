@@ -9,13 +9,14 @@ from pyspark.sql.datasource import InputPartition
 
 from schemas.changes import RowChanges
 from schemas.ids import TableId
-from schemas.rawlog.region_batch import decode_region_batch, read_batch_head
-from sorters.core.columnar.row_changes import join_rows, rows_between
+from schemas.rawlog.region_batch import read_batch_head
+from sorters.core.columnar.row_changes import join_rows
 from sorters.core.cut.cut import Cut, overlaps
 from sorters.core.source.change_rows import Program, drop_repeats
 from sorters.core.source.start_image import StartChunk, StillToCome
 from sorters.cut.image_chunks import raw_chunk
 from sorters.cut.raw_records import raw_records
+from sorters.cut.record_rows import rows_of_record
 from sorters.log.raw_topic_reader import raw_topic_reader
 from sorters.source.python_worker import settle_worker
 
@@ -85,7 +86,7 @@ def gathered(records: Iterable[bytes], cut: Cut, tables: frozenset[TableId]) -> 
         head = read_batch_head(record)
         if head.table_id not in tables or not overlaps(head, cut.after_ts, cut.upto_ts):
             continue
-        rows = rows_between(decode_region_batch(record).rows, cut.after_ts, cut.upto_ts)
+        rows = rows_of_record(record, head, cut)
         if not len(rows):
             continue
         waiting.setdefault(head.table_id, []).append(rows)

@@ -1,7 +1,6 @@
 """Avro messages (TiCDC's form of Confluent's) as changes; schemas come from the registry, each id once."""
 
 import io
-import json
 import struct
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -13,6 +12,7 @@ from consumers.client.changes import Change, Ddl, Row
 from consumers.client.core.partition import StreamRecord
 from consumers.client.errors import MessageError, StreamUnavailableError
 from edges.registry.access import RegistryAccess
+from schemas.json_text import read_json
 from schemas.sink.position import Position, PositionClass, RowOp
 
 _EXTENSION: Final = frozenset(
@@ -59,8 +59,11 @@ class AvroDecoder:
 
         @cache
         def parsed(schema_id: int) -> tuple[dict[str, Any], Any]:
-            raw = json.loads(schema_text(schema_id))
-            return raw, fastavro.parse_schema(raw)
+            raw = read_json(schema_text(schema_id))
+            try:
+                return raw, fastavro.parse_schema(raw)
+            except Exception as error:  # a schema may be anything, and so are its library's errors then
+                raise ValueError(f"schema {schema_id} is none of Avro's: {error!r}") from error
 
         self._parsed = parsed
 
@@ -74,7 +77,7 @@ class AvroDecoder:
         stamps: dict[str, Any] = {"commit_ts": position.commit_ts, "start_ts": position.start_ts}
         try:
             if position.position_class is PositionClass.DDL:
-                raw = json.loads((record.value or b"")[1:])
+                raw = read_json((record.value or b"")[1:])
                 return Ddl(schema=raw["schema"], table=raw["table"], query=raw["query"], **stamps)
             key, schema = self._read(record.key or b"")
             columns = dict(key)
@@ -90,7 +93,7 @@ class AvroDecoder:
                 types=_types(schema),
                 **stamps,
             )
-        except (ValueError, KeyError, TypeError, IndexError, EOFError, struct.error) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, IndexError, struct.error) as error:
             topic_partition = record.topic_partition
             raise MessageError(
                 "not an Avro message of a changefeed",
@@ -105,7 +108,10 @@ class AvroDecoder:
         if magic != 0:
             raise ValueError(f"no Confluent magic byte: {datum[:8].hex()}")
         raw, schema = self._parsed(schema_id)
-        return dict(fastavro.schemaless_reader(io.BytesIO(datum[_HEAD.size :]), schema, None)), raw
+        try:
+            return dict(fastavro.schemaless_reader(io.BytesIO(datum[_HEAD.size :]), schema, None)), raw
+        except Exception as error:  # as above
+            raise ValueError(f"not of schema {schema_id}: {error!r}") from error
 
 
 def _types(schema: Mapping[str, Any]) -> dict[str, str]:

@@ -1,6 +1,5 @@
 """canal-json messages as changes (reference: TiCDC's docs, "Canal-JSON"): every value is text beside its MySQL type."""
 
-import json
 from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any, Final
@@ -8,6 +7,7 @@ from typing import Any, Final
 from consumers.client.changes import Change, Ddl, Row
 from consumers.client.core.partition import StreamRecord
 from consumers.client.errors import MessageError
+from schemas.json_text import read_json
 from schemas.sink.position import Position, PositionClass
 
 _OPS: Final[Mapping[str, Any]] = {"INSERT": "insert", "UPDATE": "update", "DELETE": "delete"}
@@ -26,7 +26,7 @@ class CanalJsonDecoder:
             MessageError: not canal-json, or a message whose row is kept elsewhere (claim check).
         """
         try:
-            raw = json.loads(record.value or b"")
+            raw = read_json(record.value or b"")
             where = {"schema": raw["database"], "table": raw["table"]}
             stamps: dict[str, Any] = {"commit_ts": position.commit_ts, "start_ts": position.start_ts}
             if position.position_class is PositionClass.DDL:
@@ -47,7 +47,7 @@ class CanalJsonDecoder:
                 **where,
                 **stamps,
             )
-        except (ValueError, KeyError, TypeError, IndexError, ArithmeticError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, IndexError, ArithmeticError) as error:
             raise MessageError("not a canal-json message", reason=repr(error), **_where(record)) from error
 
 

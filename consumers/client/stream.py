@@ -23,6 +23,7 @@ from edges.kafka.clients import kafka_consumer
 from edges.kafka.errors import KafkaSettingsError
 from schemas.errors import ConfigError
 from schemas.ids import Ts
+from schemas.json_text import read_json
 from schemas.sink.image_note import IMAGES_HEADER
 from schemas.sink.position import POSITION_HEADER, Position, decode_position
 
@@ -257,7 +258,7 @@ def _metadata(applied_ts: Ts) -> str:
 def _read_position(committed: Any) -> ReadPosition:
     """Read a committed offset; one that another program committed has no ts: nothing below it counts as applied."""
     try:
-        applied_ts = Ts(int(json.loads(committed.metadata or "{}").get("applied_ts", 0)))
-    except (ValueError, AttributeError, TypeError):
+        applied_ts = Ts(int(read_json(committed.metadata or "{}").get("applied_ts", 0)))
+    except (ValueError, AttributeError, TypeError, OverflowError):
         applied_ts = Ts(0)
     return ReadPosition(committed.offset if committed.offset >= 0 else -1, applied_ts)

@@ -3,13 +3,13 @@
 Sources: pingcap/tidb ``pkg/meta/model/job.go``; pingcap/tiflow ``cdc/entry/mounter.go`` (``ParseDDLJob``).
 """
 
-import json
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
 from schemas.errors import Action, BusError, CorruptDataError
 from schemas.ids import TableId, Ts
+from schemas.json_text import read_json
 from schemas.rawlog.ddl_record import DdlRecord
 from schemas.tidb.row_v1 import decode_row_v1
 from schemas.tidb.row_v2 import decode_row_v2, is_row_v2
@@ -207,7 +207,7 @@ def decode_ddl_job_row(
     """
     try:
         meta = _job_meta(value, table)
-        job = json.loads(meta)
+        job = read_json(meta)
         done = int(job["state"]) == JOB_STATE_DONE
         changed = int((job.get("binlog") or {}).get("SchemaVersion") or 0) != 0
         if not (done and changed):

@@ -4,12 +4,12 @@ Source: pingcap/tidb ``pkg/tablecodec``, ``pkg/structure``. All keys here are ra
 through ``codec.encode_bytes`` of the whole key.
 """
 
-import json
 from dataclasses import dataclass
 from typing import Any
 
 from schemas.errors import CorruptDataError
 from schemas.ids import TableId
+from schemas.json_text import read_json
 from schemas.tidb.codec import (
     Datum,
     decode_bytes,
@@ -120,7 +120,7 @@ def decode_meta_json(value: bytes) -> dict[str, Any]:
         CorruptDataError: it is no JSON object.
     """
     try:
-        info = json.loads(value)
+        info = read_json(value)
     except ValueError as error:
         raise CorruptDataError("meta value is no json", value=value[:100].hex(), reason=error) from error
     if not isinstance(info, dict):

@@ -5,9 +5,9 @@ What goes wrong on the way is said by what to do about it: nobody listens, TLS w
 
 import base64
 import http.client
-import json
 import socket
 import ssl
+import time
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -16,9 +16,13 @@ from urllib.parse import urlsplit
 
 from consumers.control.api.access.tls import ApiTls
 from schemas.errors import Action, BusError, ConfigError
+from schemas.json_text import read_json
 
 TIMEOUT_S = 60.0
-"""Creating a changefeed reads the schemas of its start ts from Kafka, which takes long with very many tables."""
+"""Creating a changefeed reads the schemas of its start ts from Kafka, which takes long with very many tables. The
+body has as long again."""
+ANSWER_BYTES_MAX = 256 << 20
+"""Names of 100,000 tables are some 10 MB."""
 
 
 class ServerUnreachableError(BusError):
@@ -72,7 +76,7 @@ class Answer:
             ServerAnswerError: it is none.
         """
         try:
-            return json.loads(self.body)
+            return read_json(self.body)
         except ValueError as error:
             raise self.strange() from error
 
@@ -115,7 +119,7 @@ class ApiClient:
                     self._check_name(connection)
                 connection.request(method, target, body, sent)
                 answer = connection.getresponse()
-                return Answer(answer.status, answer.getheader("Content-Type", ""), answer.read(), self.of)
+                return Answer(answer.status, answer.getheader("Content-Type", ""), self._body(answer), self.of)
         except ssl.SSLCertVerificationError as error:
             reason = f"its certificate is refused: {error.verify_message}; --ca names whom to trust"
             raise ServerTlsError(reason, server=self.url, ca=self.tls.ca_path or "the system's") from error
@@ -128,6 +132,21 @@ class ApiClient:
             raise ServerUnreachableError(reason, server=self.url) from error
         except (OSError, http.client.HTTPException) as error:
             raise ServerUnreachableError(self.of.unreachable, server=self.url, reason=_words(error)) from error
+
+    def _body(self, answer: http.client.HTTPResponse) -> bytes:
+        """Read what a server sends that a node of ZooKeeper, or a user, has named: it may have no end."""
+        body, deadline = bytearray(), time.monotonic() + self.timeout_s
+        while part := answer.read1(1 << 20):
+            body += part
+            if len(body) > ANSWER_BYTES_MAX:
+                raise ServerAnswerError(
+                    "an answer is longer than is allowed", server=self.url, bytes_max=ANSWER_BYTES_MAX
+                )
+            if time.monotonic() > deadline:
+                raise ServerUnreachableError("an answer is too slow", server=self.url, timeout_s=self.timeout_s)
+        if answer.length:
+            raise http.client.IncompleteRead(bytes(body), answer.length)
+        return bytes(body)
 
     def _check_name(self, connection: http.client.HTTPSConnection) -> None:
         """Say nothing to a server whose certificate is of the CA and not of a name that is allowed."""

@@ -15,6 +15,7 @@ from consumers.processors.core.storage.partition import FolderLines, NotedEnd
 from consumers.processors.core.storage.paths import PathForm
 from schemas.errors import CorruptDataError
 from schemas.ids import Ts
+from schemas.json_text import read_json
 from schemas.sink.storage_rows import FolderForm
 
 STATE_FOLDER = ".tidebus"
@@ -68,10 +69,10 @@ def decode_state(data: bytes, path: str) -> PartitionState:
         CorruptDataError: it is none.
     """
     try:
-        raw = json.loads(data)
+        raw = read_json(data)
         end = NotedEnd(int(raw["offset"]), bytes.fromhex(raw["last"]), Ts(int(raw["watermark_ts"])))
         return PartitionState(end, {str(folder): str(name) for folder, name in raw["last_files"].items()})
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise CorruptDataError("state of a storage sink does not decode", path=path, reason=repr(error)) from error
 
 

@@ -2,7 +2,6 @@
 
 import ast
 import json
-import logging
 import os
 import sys
 from collections.abc import Iterator
@@ -14,7 +13,6 @@ import pytest
 from compose.cli import cli, run_cli
 from compose.echo import echo
 from compose.escapes import escaped_lines
-from compose.logs import start_logging
 from compose.stack.child_logs import turn_over
 from compose.stack.children import Nursery
 from schemas.errors import BusError
@@ -66,31 +64,6 @@ def _open_umask() -> Iterator[None]:
     before = os.umask(0o022)
     yield
     os.umask(before)
-
-
-@pytest.fixture
-def _logging_as_before() -> Iterator[None]:
-    root = logging.getLogger()
-    handlers, level, env = list(root.handlers), root.level, dict(os.environ)
-    yield
-    for handler in root.handlers:
-        if handler not in handlers:
-            handler.close()
-    root.handlers[:] = handlers
-    root.setLevel(level)
-    os.environ.clear()
-    os.environ.update(env)
-
-
-@pytest.mark.usefixtures("_logging_as_before", "_open_umask")
-def test_log_file_is_its_owners_alone_and_keeps_another_mode_that_was_given(tmp_path: Path) -> None:
-    file = tmp_path / "capture.log"
-    start_logging(file=file, file_bytes_max=1, files_kept=2)
-    assert mode(file) == 0o600
-    file.chmod(0o640)
-    for _ in range(3):
-        logging.getLogger("x").warning("turned over")
-    assert [mode(tmp_path / name) for name in ("capture.log", "capture.log.1", "capture.log.2")] == [0o640] * 3
 
 
 @pytest.mark.usefixtures("_open_umask")

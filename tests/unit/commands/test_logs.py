@@ -107,3 +107,16 @@ def test_line_of_a_server_that_is_away_is_logged_once_a_while() -> None:
     assert seen == [True, False, True, False, False]
     loud = NotAgain(quiet_s=0)
     assert loud.filter(record("away")) and loud.filter(record("away"))
+
+
+@pytest.mark.usefixtures("restored")
+def test_log_file_is_its_owners_alone_and_keeps_another_mode_that_was_given(tmp_path: Path) -> None:
+    file = tmp_path / "capture.log"
+    start_logging(file=file, file_bytes_max=1, files_kept=2)
+    assert file.stat().st_mode & 0o777 == 0o600
+    file.chmod(0o640)
+    for _ in range(3):
+        logging.getLogger("x").warning("turned over")
+    assert [(tmp_path / name).stat().st_mode & 0o777 for name in ("capture.log", "capture.log.1", "capture.log.2")] == [
+        0o640
+    ] * 3

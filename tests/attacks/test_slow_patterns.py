@@ -20,7 +20,7 @@ rules = [EventFilterRule(matcher=("*.*",), ignore_sql=({pattern!r},))]
 print(EventFilter(rules).ignores_ddl("create table", {text!r}, "d", "t"))
 """
 LIKE = """
-from sorters.core.filter.comparison import like_expression
+from sorters.core.filter.value_expression.comparison import like_expression
 print(like_expression({pattern!r}, chr(92), by_byte={by_byte}).fullmatch({text!r}))
 """
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from schemas.tidb.mysql_types import STRING_TYPES
 from schemas.tidb.value import Value
 from sorters.core.columnar.spans import BoolArray
-from sorters.core.filter.parts import Bound, Operand, OutOfRangeError
+from sorters.core.filter.value_expression.parts import Bound, Operand, OutOfRangeError
 from sorters.core.mount.column import NUMBER_TYPES, Column
 
 _COMPARE = {

@@ -20,9 +20,9 @@ from schemas.redaction import redacted
 from schemas.tidb.table import TableVersion
 from sorters.core.columnar.spans import BoolArray
 from sorters.core.filter.column_conditions import true_rows
-from sorters.core.filter.expression import bind
-from sorters.core.filter.parts import Bound, MisfitError, OutOfRangeError
 from sorters.core.filter.table_filter import TableFilter
+from sorters.core.filter.value_expression.expression import bind
+from sorters.core.filter.value_expression.parts import Bound, MisfitError, OutOfRangeError
 from sorters.core.mount.mounted import MountedPart, RowKind
 
 

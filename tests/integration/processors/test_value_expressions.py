@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from compose.stack.mariadb import LocalMariaDb
-from sorters.core.filter.general_ci import weights
+from sorters.core.filter.value_expression.general_ci import weights
 from tests.support.database.expression_cases import CASES
 from tests.support.database.mariadb import mariadb as mariadb
 

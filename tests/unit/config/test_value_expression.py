@@ -20,9 +20,9 @@ from schemas.tidb.table import TableVersion, table_version
 from schemas.tidb.time_zone import load_zone
 from sorters.core.feed.feed import compile_feed
 from sorters.core.feed.route_check import check_routes
-from sorters.core.filter.expression import bind
-from sorters.core.filter.parts import MisfitError, OutOfRangeError
 from sorters.core.filter.row_conditions import ExpressionColumnNotFoundError, ExpressionMisfitError
+from sorters.core.filter.value_expression.expression import bind
+from sorters.core.filter.value_expression.parts import MisfitError, OutOfRangeError
 from tests.support.control.changefeed_config import CANAL, refused
 from tests.support.database.expression_cases import CASES, OF_TIDB
 from tests.support.recorded.ddl_jobs import column, snapshot, table_info

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from decimal import ROUND_DOWN, Context, Decimal
 from typing import Final
 
-from sorters.core.filter.parts import (
+from sorters.core.filter.value_expression.parts import (
     INT64,
     NUMBERS,
     Bound,

@@ -5,7 +5,7 @@ Source: pingcap/tidb ``pkg/expression/builtin_op.go``.
 
 from typing import Final
 
-from sorters.core.filter.parts import Bound, MisfitError, Operand, Row, ValueKind, made_of
+from sorters.core.filter.value_expression.parts import Bound, MisfitError, Operand, Row, ValueKind, made_of
 
 _BITS: Final = 64
 _MASK: Final = (1 << _BITS) - 1

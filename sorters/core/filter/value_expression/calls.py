@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
-from sorters.core.filter.arithmetic import arithmetic
-from sorters.core.filter.control_functions import extreme, if_else, ifnull, isnull, nullif
-from sorters.core.filter.json_values import extracted, unquoted
-from sorters.core.filter.number_functions import OF_ONE_NUMBER, of_one_number, rounded
-from sorters.core.filter.parts import Bound
-from sorters.core.filter.text_functions import (
+from sorters.core.filter.value_expression.arithmetic import arithmetic
+from sorters.core.filter.value_expression.control_functions import extreme, if_else, ifnull, isnull, nullif
+from sorters.core.filter.value_expression.json_values import extracted, unquoted
+from sorters.core.filter.value_expression.number_functions import OF_ONE_NUMBER, of_one_number, rounded
+from sorters.core.filter.value_expression.parts import Bound
+from sorters.core.filter.value_expression.text_functions import (
     OF_ONE_TEXT,
     concat,
     located,
@@ -17,7 +17,7 @@ from sorters.core.filter.text_functions import (
     replaced,
     strcmp,
 )
-from sorters.core.filter.time_functions import OF_ONE_TIME, date_format, datediff, of_one_time
+from sorters.core.filter.value_expression.time_functions import OF_ONE_TIME, date_format, datediff, of_one_time
 
 
 def called(at: int, name: str, arguments: Sequence[Bound]) -> Bound:

@@ -9,9 +9,9 @@ from dataclasses import replace
 from decimal import Decimal
 
 from schemas.config.filter.re2 import Expression, byte_literal
-from sorters.core.filter.general_ci import weights
-from sorters.core.filter.json_values import json_test
-from sorters.core.filter.parts import (
+from sorters.core.filter.value_expression.general_ci import weights
+from sorters.core.filter.value_expression.json_values import json_test
+from sorters.core.filter.value_expression.parts import (
     LITERAL_COLLATION,
     NUMBERS,
     Bound,
@@ -27,7 +27,7 @@ from sorters.core.filter.parts import (
 
 _PADDED = frozenset({"utf8mb4_bin", "utf8_bin", "ascii_bin", "latin1_bin", "gbk_bin", "gb18030_bin"})
 BY_WEIGHTS = frozenset({"utf8mb4_general_ci", "utf8_general_ci"})
-"""Collations of :mod:`sorters.core.filter.general_ci`."""
+"""Collations of :mod:`sorters.core.filter.value_expression.general_ci`."""
 _KNOWN = _PADDED | BY_WEIGHTS | {"binary", "utf8mb4_0900_bin"}
 _OTHER_ORDER = frozenset({"gbk_bin", "gb18030_bin"})
 """Sorted by their own bytes, which rows do not hold: they can only be equal or not."""

@@ -7,8 +7,8 @@ among themselves. Source: pingcap/tidb ``pkg/expression/builtin_control.go`` and
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from sorters.core.filter.comparison import comparison
-from sorters.core.filter.parts import (
+from sorters.core.filter.value_expression.comparison import comparison
+from sorters.core.filter.value_expression.parts import (
     LITERAL_COLLATION,
     NUMBERS,
     Bound,

@@ -31,13 +31,13 @@ from schemas.config.filter.expression_nodes import (
     Unary,
 )
 from schemas.tidb.table import TableVersion
-from sorters.core.filter.arithmetic import arithmetic, divided, negative
-from sorters.core.filter.bits import OPERATORS, bits, inverted
-from sorters.core.filter.calls import called
-from sorters.core.filter.comparison import collated, comparison, like, one_of
-from sorters.core.filter.control_functions import case
-from sorters.core.filter.number_functions import cast
-from sorters.core.filter.parts import (
+from sorters.core.filter.value_expression.arithmetic import arithmetic, divided, negative
+from sorters.core.filter.value_expression.bits import OPERATORS, bits, inverted
+from sorters.core.filter.value_expression.calls import called
+from sorters.core.filter.value_expression.comparison import collated, comparison, like, one_of
+from sorters.core.filter.value_expression.control_functions import case
+from sorters.core.filter.value_expression.number_functions import cast
+from sorters.core.filter.value_expression.parts import (
     Bound,
     MisfitError,
     Operand,
@@ -53,9 +53,9 @@ from sorters.core.filter.parts import (
     time_text,
     truth,
 )
-from sorters.core.filter.text_functions import regexp
-from sorters.core.filter.time_functions import date_add
-from sorters.core.filter.unix_time import unix_timestamp
+from sorters.core.filter.value_expression.text_functions import regexp
+from sorters.core.filter.value_expression.time_functions import date_add
+from sorters.core.filter.value_expression.unix_time import unix_timestamp
 
 
 def bind(node: Node, table: TableVersion, zone: tzinfo = UTC, session_zone: tzinfo = UTC) -> Bound:

@@ -12,7 +12,16 @@ from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Final
 
-from sorters.core.filter.parts import NUMBERS, Bound, MisfitError, Operand, Row, ValueKind, constant, made_of
+from sorters.core.filter.value_expression.parts import (
+    NUMBERS,
+    Bound,
+    MisfitError,
+    Operand,
+    Row,
+    ValueKind,
+    constant,
+    made_of,
+)
 
 _SPACE: Final = r"[ \t\n\r]*"
 _LEG: Final = re.compile(

@@ -9,8 +9,8 @@ from decimal import ROUND_CEILING, ROUND_DOWN, ROUND_FLOOR, ROUND_HALF_UP, Conte
 from typing import Final
 
 from schemas.config.filter.expression_nodes import Cast
-from sorters.core.filter.comparison import bare_text
-from sorters.core.filter.parts import (
+from sorters.core.filter.value_expression.comparison import bare_text
+from sorters.core.filter.value_expression.parts import (
     INT64,
     LITERAL_COLLATION,
     NUMBERS,
@@ -23,7 +23,7 @@ from sorters.core.filter.parts import (
     constant,
     made_of,
 )
-from sorters.core.filter.time_functions import of_one_time
+from sorters.core.filter.value_expression.time_functions import of_one_time
 
 _EXACT: Final = Context(prec=200)
 _INT_DIGITS: Final = 18

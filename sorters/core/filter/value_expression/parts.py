@@ -86,7 +86,7 @@ _TIME = re.compile(r"(\d{4}-\d\d-\d\d)(?:[ T](\d\d:\d\d:\d\d)(?:\.(\d{1,6}))?)?"
 
 
 def column_part(at: int, spec: ColumnVersion, zone: tzinfo = UTC) -> Bound:
-    """Return a column's value; ``zone``: see :func:`~sorters.core.filter.expression.bind`."""
+    """Return a column's value; ``zone``: see :func:`~sorters.core.filter.value_expression.expression.bind`."""
     offset, tp, what = spec.offset, spec.tp, f"column `{spec.name}`"
 
     def made(kind: ValueKind, of: Callable[[Value], Operand], **more: object) -> Bound:

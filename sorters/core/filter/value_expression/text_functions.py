@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from schemas.config.filter.re2 import Expression
-from sorters.core.filter.comparison import BY_WEIGHTS, text_form
-from sorters.core.filter.parts import (
+from sorters.core.filter.value_expression.comparison import BY_WEIGHTS, text_form
+from sorters.core.filter.value_expression.parts import (
     LITERAL_COLLATION,
     Bound,
     MisfitError,

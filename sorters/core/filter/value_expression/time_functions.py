@@ -8,7 +8,16 @@ from collections.abc import Callable
 from datetime import date, datetime, timedelta
 from typing import Final
 
-from sorters.core.filter.parts import Bound, MisfitError, Operand, Row, ValueKind, constant, made_of, time_text
+from sorters.core.filter.value_expression.parts import (
+    Bound,
+    MisfitError,
+    Operand,
+    Row,
+    ValueKind,
+    constant,
+    made_of,
+    time_text,
+)
 
 _SLICES: Final = {
     "YEAR": slice(0, 4),

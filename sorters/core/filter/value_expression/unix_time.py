@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from decimal import Decimal
 from typing import Final
 
-from sorters.core.filter.parts import Bound, MisfitError, Operand, Row, ValueKind, constant, made_of
-from sorters.core.filter.time_functions import as_time
+from sorters.core.filter.value_expression.parts import Bound, MisfitError, Operand, Row, ValueKind, constant, made_of
+from sorters.core.filter.value_expression.time_functions import as_time
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _SECOND: Final = 1_000_000

@@ -62,7 +62,7 @@ ONLY_FOR = {
     "sink.kafka-config.codec-config.enable-tidb-extension": ("canal-json", *AVRO_PROTOCOLS, "debezium"),
     "sink.kafka-config.codec-config.max-batch-size": _OPEN,
     "sink.kafka-config.codec-config.avro-decimal-handling-mode": AVRO_PROTOCOLS,
-    "sink.kafka-config.codec-config.avro-enable-watermark": ("avro",),
+    "sink.kafka-config.codec-config.avro-enable-watermark": AVRO_PROTOCOLS,
     "sink.kafka-config.codec-config.avro-bigint-unsigned-handling-mode": AVRO_PROTOCOLS,
     "sink.kafka-config.large-message-handle.large-message-handle-compression": (
         *("canal-json", "simple", "debezium"),
@@ -164,6 +164,11 @@ def _of_protocol(config: ChangefeedConfig) -> Iterator[str]:
         yield (
             "sink.kafka-config.codec-config.avro-enable-watermark is TiCDC's test mode: its DDL and watermark messages "
             "are no Avro, and Confluent's clients fail on them"
+        )
+    elif config.codec.avro_enable_watermark and config.protocol == "debezium-avro":
+        yield (
+            "sink.kafka-config.codec-config.avro-enable-watermark is TiCDC's test mode: its DDL and watermark messages "
+            "have schemas of their own among those of rows"
         )
     if config.protocol == "simple" and config.sink.send_bootstrap_interval_s and config.sink.send_bootstrap_messages:
         yield (

@@ -152,9 +152,6 @@ def _check_options_of_protocol(config: ChangefeedConfig, origin: Origin) -> None
     if codec.avro_enable_watermark and not codec.enable_tidb_extension:
         watermark_path = (*_CODEC_PATH, "avro-enable-watermark")
         raise origin.error(watermark_path, "avro-enable-watermark needs enable-tidb-extension=true")
-    if codec.avro_enable_watermark and protocol == "debezium-avro":
-        text = "avro-enable-watermark is not supported yet with debezium-avro: TiCDC's test mode of DDL and watermarks"
-        raise origin.not_yet((*_CODEC_PATH, "avro-enable-watermark"), text)
     client_id = config.kafka.kafka_client_id
     if client_id is not None and not _CLIENT_ID.fullmatch(client_id):
         path = (*KAFKA_PATH, "kafka-client-id")

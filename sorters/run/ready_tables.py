@@ -17,7 +17,7 @@ from schemas.ddl.schema_store import SchemaStore
 from schemas.ids import TableId, Ts
 from schemas.tidb.table import TableVersion
 from sorters.core.cut.cut import Cut
-from sorters.core.encode.wire.protocol import Partitions, SchemaText
+from sorters.core.encode.wire.protocol import CompanionEncoder, Partitions, SchemaText
 from sorters.core.feed.companions import ddl_topics
 from sorters.core.feed.feed import CompiledFeed
 from sorters.core.feed.initial_schemas import initial_topics
@@ -69,6 +69,7 @@ class ReadyTables:
         names = {feed.default_topic}
         if self._waiting is None or ready_upto is None:
             self._waiting, ready_upto = set(), cut.after_ts
+            feed = self._with_companions(feed)
             names |= initial_topics(store, cut.after_ts, feed)
             tables = list(tables_at(store, cut.after_ts, feed))
         tables += tables_made_between(store, ready_upto, cut.upto_ts, feed)
@@ -98,6 +99,17 @@ class ReadyTables:
             ready = replace(ready, schema_ids={**feed.schema_ids, **self._registered(versions, feed, self._registry)})
         waiting -= wanted
         return ready
+
+    def _with_companions(self, feed: CompiledFeed) -> CompiledFeed:
+        """Return the feed with what its DDL and watermarks need of a registry."""
+        if self._registry is None or not isinstance(feed.encoder, CompanionEncoder):
+            return feed
+        texts = feed.encoder.companion_schemas()
+        ids = {
+            (text.subject, text.update_ts): self._registry.register(text.subject, text.text, table=text.subject)
+            for text in texts
+        }
+        return replace(feed, encoder=feed.encoder.with_companions(ids))
 
     def _with_topics(self, feed: CompiledFeed, names: set[str]) -> CompiledFeed:
         if names <= feed.partitions.keys():

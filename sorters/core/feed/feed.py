@@ -366,6 +366,7 @@ def _encoder(config: ChangefeedConfig, namespace: str) -> Encoder:
                 avro_decimal_handling_mode=codec.avro_decimal_handling_mode,
                 avro_bigint_unsigned_handling_mode=codec.avro_bigint_unsigned_handling_mode,
                 output_old_value=config.sink.debezium.output_old_value,
+                avro_enable_watermark=codec.avro_enable_watermark,
                 zone=load_zone(config.time_zone),
                 glue=config.kafka.glue_schema_registry_config is not None,
             )

@@ -17,7 +17,6 @@ import pytest
 
 from edges.registry.access import RegistryAccess
 from schemas.config.changefeed import load_changefeed
-from schemas.config.parse.origin import NotSupportedYetError
 from schemas.errors import ConfigError
 from schemas.ids import Ts
 from schemas.tidb.keys import row_key
@@ -284,6 +283,7 @@ def test_debezium_avro_sends_rows_alone() -> None:
     by = encoder()
     assert (by.ddl_partitions, by.watermark_partitions) == (Partitions.NONE, Partitions.NONE)
     assert by.encode_watermark(Ts(1)) is None
+    assert by.companion_schemas() == ()
 
 
 def test_debezium_avro_without_registered_schemas_says_so() -> None:
@@ -298,8 +298,10 @@ def test_debezium_avro_settings_are_held_as_those_of_avro() -> None:
         load_changefeed(URI, "force-replicate = true")
     with pytest.raises(ConfigError, match="a topic per table"):
         load_changefeed(URI, "[[sink.dispatchers]]\nmatcher = ['*.*']\ntopic = '{schema}'")
-    with pytest.raises(NotSupportedYetError, match="avro-enable-watermark"):
-        load_changefeed(URI + "&enable-tidb-extension=true&avro-enable-watermark=true")
+    with pytest.raises(ConfigError, match="avro-enable-watermark needs enable-tidb-extension"):
+        load_changefeed(URI + "&avro-enable-watermark=true")
+    (note,) = load_changefeed(URI + "&enable-tidb-extension=true&avro-enable-watermark=true").notes
+    assert "test mode" in note
     config = load_changefeed(URI + "&debezium-disable-schema=true")
     assert config.notes == ("sink.debezium-disable-schema has no effect: protocol debezium-avro does not read it",)
     registry = registry_of(config, RegistryAccess.at(""))

@@ -94,6 +94,31 @@ def test_companions_with_few_partitions_end_every_cut_with_watermarks() -> None:
         assert classes(ready, cut(after, upto)) == [PositionClass.WATERMARK] * EVERY_CUT_MAX
 
 
+class Registry:
+    """Numbers subjects from 1."""
+
+    def __init__(self) -> None:
+        self.subjects: list[str] = []
+
+    def register(self, subject: str, schema: str, *, table: str) -> int:
+        self.subjects.append(subject)
+        return len(self.subjects)
+
+
+def test_begin_registers_what_ddl_and_watermarks_are_written_by_once() -> None:
+    uri = "kafka://h:1/t?protocol=debezium-avro&schema-registry=http://r&enable-tidb-extension=true"
+    feed = compile_feed(load_changefeed(f"{uri}&avro-enable-watermark=true"), "default")
+    driver: Any = Driver(one_table(), 2)
+    registry: Any = Registry()
+    ready = Preparation(driver, feed, driver, driver, registry, start_ts=ts(0))
+    for after, upto in ((0, 3), (3, 4)):
+        assert classes(ready, cut(after, upto)) == [PositionClass.WATERMARK] * 2
+    own = registry.subjects
+    assert len(own) == len(set(own)) == 4 and all("SchemaChange" in name or "watermark" in name for name in own)
+    (value, *_) = ready.companions(cut(3, 4), 1).column("value").to_pylist()
+    assert value[:5] == b"\0" + (own.index("default.watermark.Envelope") + 1).to_bytes(4, "big")
+
+
 def test_companions_with_many_partitions_have_watermarks_once_a_second_with_ddl_and_at_the_target() -> None:
     count = EVERY_CUT_MAX + 1
     store = one_table()

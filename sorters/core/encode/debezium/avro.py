@@ -1,11 +1,11 @@
-"""debezium-avro: Debezium's messages in Avro, by schemas of a registry; rows only, as Avro's other protocol.
+"""debezium-avro: Debezium's messages in Avro, by schemas of a registry: rows, and in a test mode DDL and watermarks.
 
 Source: pingcap/ticdc ``pkg/sink/codec/debezium/avro.go`` of 2026-08-18. Other than in debezium's JSON ``source`` says
 snapshot, gtid, thread and query as null, and there is no ``transaction``.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, tzinfo
 from functools import partial
 
@@ -17,9 +17,10 @@ from schemas.tidb.table import ColumnVersion, TableVersion
 from schemas.tidb.value import Value
 from sorters.core.encode.avro.encoder import KEY_SUFFIX, VALUE_SUFFIX
 from sorters.core.encode.avro.schema import AvroModes
+from sorters.core.encode.debezium.avro_companions import companion_bytes, companion_texts
 from sorters.core.encode.debezium.avro_schema import avro_schemas
 from sorters.core.encode.debezium.avro_values import column_avro, value_avro
-from sorters.core.encode.debezium.encoder import OPS, READ, where_read
+from sorters.core.encode.debezium.encoder import OPS, READ, DebeziumEncoder, where_read
 from sorters.core.encode.debezium.values import NoFormError
 from sorters.core.encode.wire.avro_varint import long_bytes, longs
 from sorters.core.encode.wire.protocol import (
@@ -30,11 +31,12 @@ from sorters.core.encode.wire.protocol import (
     Partitions,
     RowEncoder,
     SchemaIds,
+    SchemaMissingError,
     SchemaText,
     in_row_order,
     refused,
 )
-from sorters.core.encode.wire.schema_head import schema_head
+from sorters.core.encode.wire.schema_head import id_head, schema_head
 from sorters.core.encode.wire.segments import Segment, join
 from sorters.core.mount.column import Column
 from sorters.core.mount.mounted import MountedColumns, MountedPart, RowKind
@@ -72,14 +74,22 @@ class DebeziumAvroEncoder(RowEncoder):
     """The zone in which rows are mounted; TIMESTAMPs are written in UTC."""
     glue: bool = False
     """Schema ids are the numbers of AWS Glue's UUIDs, and stand in messages as Glue's readers want them."""
+    avro_enable_watermark: bool = False
+    """TiCDC's test mode: DDL and watermark messages, whose schemas stand under subjects of their own."""
+    companion_ids: tuple[tuple[str, int], ...] = ()
+    """Ids of the schemas of these messages, by subject."""
 
     @property
     def ddl_partitions(self) -> Partitions:
-        return Partitions.NONE
+        return Partitions.ALL if self._test_mode else Partitions.NONE
 
     @property
     def watermark_partitions(self) -> Partitions:
-        return Partitions.NONE
+        return Partitions.ALL if self._test_mode else Partitions.NONE
+
+    @property
+    def _test_mode(self) -> bool:
+        return self.enable_tidb_extension and self.avro_enable_watermark
 
     @property
     def _modes(self) -> AvroModes:
@@ -117,13 +127,46 @@ class DebeziumAvroEncoder(RowEncoder):
             messages.append(make(part, *heads, encoded_at_ms))
         return in_row_order(mounted, messages)
 
+    def companion_schemas(self) -> tuple[SchemaText, ...]:
+        """Return the schemas of DDL and watermarks."""
+        return companion_texts(self.cluster_id) if self._test_mode else ()
+
+    def with_companions(self, schema_ids: SchemaIds) -> "DebeziumAvroEncoder":
+        """Return the encoder that knows the ids of :meth:`companion_schemas`."""
+        texts = self.companion_schemas()
+        ids = tuple((text.subject, schema_ids[text.subject, text.update_ts]) for text in texts)
+        return replace(self, companion_ids=ids)
+
     def encode_ddl(self, event: DdlMessage, *, encoded_at_ms: int = 0) -> EncodedMessage | None:
-        """There is none."""
-        return None
+        """Encode a DDL event; there is none but in the test mode, nor of changes that Debezium does not know.
+
+        Raises:
+            SchemaMissingError: its schema was not registered.
+        """
+        return self._companion(self._json.encode_ddl(event, encoded_at_ms=encoded_at_ms)) if self._test_mode else None
 
     def encode_watermark(self, ts: Ts, *, encoded_at_ms: int = 0) -> EncodedMessage | None:
-        """There is none."""
-        return None
+        """Encode a watermark; there is none but in the test mode.
+
+        Raises:
+            SchemaMissingError: its schema was not registered.
+        """
+        if not self._test_mode:
+            return None
+        return self._companion(self._json.encode_watermark(ts, encoded_at_ms=encoded_at_ms))
+
+    @property
+    def _json(self) -> DebeziumEncoder:
+        return DebeziumEncoder(enable_tidb_extension=True, cluster_id=self.cluster_id)
+
+    def _companion(self, message: EncodedMessage | None) -> EncodedMessage | None:
+        if message is None:
+            return None
+        heads = {subject: id_head(schema_id, glue=self.glue) for subject, schema_id in self.companion_ids}
+        if not heads:
+            raise SchemaMissingError("no schema ids for DDL and watermarks", cluster_id=self.cluster_id)
+        key, value = (companion_bytes(self.cluster_id, part or b"", heads) for part in (message.key, message.value))
+        return EncodedMessage(key, value)
 
     def _has_before(self, part: MountedPart) -> bool:
         return part.kind is RowKind.UPDATE and self.output_old_value

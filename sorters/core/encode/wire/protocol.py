@@ -7,7 +7,7 @@ asks for the schemas to register, gives their ids back, and then encodes batches
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
@@ -224,6 +224,19 @@ class HandleKeyEncoder(Encoder, Protocol):
 
     def for_large(self, large: LargeRow) -> Encoder:
         """Return the encoder of rows that are too large: their messages hold the handle key's columns and ``large``."""
+        ...
+
+
+@runtime_checkable
+class CompanionEncoder(Protocol):
+    """What a protocol has beside whose DDL and watermarks name schemas of a registry."""
+
+    def companion_schemas(self) -> tuple[SchemaText, ...]:
+        """Return these schemas: the same for all tables and topics; none if there are no such messages."""
+        ...
+
+    def with_companions(self, schema_ids: SchemaIds) -> Encoder:
+        """Return the encoder that knows the ids of these schemas."""
         ...
 
 

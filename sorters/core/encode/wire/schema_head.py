@@ -29,4 +29,9 @@ def schema_head(schema_ids: SchemaIds, subject: str, table: TableVersion, *, glu
             table=table.name,
             update_ts=table.update_ts,
         )
+    return id_head(schema_id, glue=glue)
+
+
+def id_head(schema_id: int, *, glue: bool) -> bytes:
+    """Return the head of messages by a schema."""
     return _GLUE_MAGIC + schema_id.to_bytes(16, "big") if glue else _MAGIC + struct.pack(">i", schema_id)

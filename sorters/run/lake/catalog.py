@@ -1,42 +1,31 @@
-"""Lake tables as Iceberg's own Java library has them, in the driver's JVM: what is no row goes by it, not by SQL.
-
-    begin a branch ─▶ Spark writes rows to it ─▶ publish: summary, main moved to the branch, branch gone: one step
-
-``publish`` is a compare-and-set: main moves only to what was built on it. So a process that lost its changefeed and
-goes on late is refused by the table itself (docs/decisions/2026-11-23-lake-tables.md).
-"""
+"""Lake tables as Iceberg's own Java library has them, in the driver's JVM: what is no row goes by it, not by SQL."""
 
 import uuid
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
 from typing import Any
 
 from schemas.ids import TableId, Ts
 from schemas.nodes.changefeed import ChangefeedInfo
 from schemas.sink.topic import life_of
 from sorters.core.lake.columns import LakeColumn
-from sorters.core.lake.commits import LakeProgress, expired_tags, tag_name, tag_ts
-from sorters.core.lake.errors import LakeOvertakenError, LakeSchemaError, LakeTakenError, LakeWatermarkLostError
-from sorters.core.lake.evolution import SET_ASIDE_DOC, Evolution, LakeField, field_doc
+from sorters.core.lake.errors import LakeSchemaError
+from sorters.core.lake.evolution import field_doc
 from sorters.core.lake.layout import LakeLayout
-from sorters.core.lake.resync import LakeResync
 from sorters.run.lake.names import LakeName
 from sorters.run.lake.rows import LakeRows
+from sorters.run.lake.table import (
+    BRANCH_PREFIX,
+    CHANGEFEED,
+    FILE_SIZE,
+    IMAGE_TO_COME,
+    LIFE,
+    SCHEMA_TS,
+    TABLE_ID,
+    WATERMARK,
+    LakeOwner,
+    LakeTable,
+)
 
-WATERMARK = "tidb.committed_resolved_ts"
-"""In snapshot summaries, as TiCDC's branch has it; and a property of the table, for when these snapshots expire."""
-CHANGEFEED, LIFE = "tidb.changefeed_id", "tidb.changefeed_gid"
-"""Properties of a table, likewise: its changefeed, and which one of that name."""
-TABLE_ID, SCHEMA_TS = "tidebus.table_id", "tidebus.schema_ts"
-"""Properties of a table: TiDB's id, and the ts of the DDL that the fields follow."""
-IMAGE_TO_COME = "tidebus.image_to_come"
-"""A property of a table that was made for rows of its image, until main shows all of them."""
-RESYNC = "tidebus.resync"
-"""A property of a table that is resynced (:mod:`sorters.core.lake.resync`)."""
-FILE_SIZE = "write.target-file-size-bytes"
-"""Iceberg's property of a table, which its own writers and compactions go by as we do."""
-BRANCH_PREFIX = "tidebus_"
-MAIN = "main"
 NEW_TABLE = {
     "format-version": "2",
     "write.merge.mode": "merge-on-read",
@@ -47,16 +36,6 @@ NEW_TABLE = {
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "100",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class LakeOwner:
-    """Whose the tables of a run are."""
-
-    changefeed: str
-    life: str
-    branch: str
-    """Of this run alone; begins with ``BRANCH_PREFIX``."""
 
 
 def lake_owner(info: ChangefeedInfo) -> LakeOwner:
@@ -75,7 +54,7 @@ class LakeCatalog:
         self._gateway, self._jvm = rows.session.sparkContext._gateway, rows.session._jvm
         self._catalog = rows.catalog()
 
-    def load(self, name: LakeName) -> "LakeTable | None":
+    def load(self, name: LakeName) -> LakeTable | None:
         """Return a table of this changefeed; None: there is none of that name.
 
         Raises:
@@ -86,7 +65,7 @@ class LakeCatalog:
             return None
         return LakeTable(self._catalog.loadTable(identifier), name, self.owner, self._jvm)
 
-    def tables(self) -> Iterator["LakeTable"]:
+    def tables(self) -> Iterator[LakeTable]:
         """Yield the tables of this changefeed, wherever in the warehouse they stand."""
         spaces = [self._jvm.org.apache.iceberg.catalog.Namespace.empty()]
         while spaces:
@@ -109,7 +88,7 @@ class LakeCatalog:
         *,
         file_size_bytes: int | None = None,
         image_to_come: bool = False,
-    ) -> "LakeTable":
+    ) -> LakeTable:
         """Create a table that is not there, with an empty snapshot that says ``watermark_ts``. ``file_size_bytes``:
         where a data file ends; None: Iceberg's default.
 
@@ -167,207 +146,3 @@ class LakeCatalog:
 
     def _identifier(self, name: LakeName) -> Any:
         return self._jvm.org.apache.iceberg.catalog.TableIdentifier.of(self._namespace(name), name.table)
-
-
-class LakeTable:
-    """One table. What it says is as of its last load or write."""
-
-    def __init__(self, table: Any, name: LakeName, owner: LakeOwner, jvm: Any) -> None:
-        self.name = name
-        self._table, self._owner, self._jvm = table, owner, jvm
-        self._begun: tuple[int, Ts, Ts] | None = None
-        """Main when the branch was made: its snapshot, the watermark, and the DDL that the fields followed."""
-        self._progress: LakeProgress | None = None
-        """What :meth:`progress` has read, until something moves the table: it takes some calls of the JVM."""
-        life = table.properties().get(LIFE)
-        if life != owner.life:
-            raise LakeTakenError(
-                "a lake table of this name is not this changefeed's; drop it, or name another warehouse or namespace",
-                table=str(name),
-                changefeed=life,
-            )
-
-    @property
-    def java(self) -> Any:
-        """Iceberg's own object, for who moves the table by it."""
-        self._progress = None
-        return self._table
-
-    @property
-    def table_id(self) -> TableId:
-        return TableId(int(self._table.properties().get(TABLE_ID)))
-
-    @property
-    def schema_ts(self) -> Ts:
-        return Ts(int(self._table.properties().get(SCHEMA_TS)))
-
-    def fields(self) -> list[LakeField]:
-        """Return its fields in order."""
-        return [
-            LakeField(field.name(), field.type().toString(), field.doc()) for field in self._table.schema().columns()
-        ]
-
-    def laid_by(self) -> set[str]:
-        """Return the names of fields that partitions or the sort order go by."""
-        schema, spec, order = self._table.schema(), self._table.spec(), self._table.sortOrder()
-        ids = [field.sourceId() for each in (spec, order) for field in list(each.fields())]
-        return {str(schema.findColumnName(number)) for number in ids}
-
-    def progress(self) -> LakeProgress:
-        """Return how far it is, by main's newest snapshot that says so: others may have added snapshots.
-
-        Raises:
-            LakeWatermarkLostError: neither a snapshot nor the table says it.
-        """
-        if self._progress is None:
-            self._progress = self._read_progress()
-        return self._progress
-
-    def _read_progress(self) -> LakeProgress:
-        tags = (tag_ts(ref) for ref in self._ref_names())
-        snapshot, said = self._table.currentSnapshot(), None
-        while snapshot is not None and said is None:
-            said, parent = snapshot.summary().get(WATERMARK), snapshot.parentId()
-            snapshot = None if parent is None else self._table.snapshot(parent)
-        if said is None:
-            said = self._table.properties().get(WATERMARK)
-        if said is None:
-            raise LakeWatermarkLostError(
-                "a lake table does not say how far it is; drop it and replicate it anew", table=str(self.name)
-            )
-        image_to_come = self._table.properties().get(IMAGE_TO_COME) is not None
-        return LakeProgress(Ts(int(said)), frozenset(ts for ts in tags if ts is not None), image_to_come)
-
-    def _ref_names(self) -> list[str]:
-        """Return the names of branches and tags, by one call of the JVM: Iceberg's names have no line break of ours."""
-        names = str(self._jvm.java.lang.String.join("\n", self._table.refs().keySet()))
-        return names.split("\n")
-
-    def resync(self) -> LakeResync | None:
-        """Return what it notes of a resync under way.
-
-        Raises:
-            CorruptDataError: somebody has changed the note.
-        """
-        said = self._table.properties().get(RESYNC)
-        return None if said is None else LakeResync.decode(str(said))
-
-    def files_upto(self) -> int:
-        """Return the sequence number of main's newest snapshot, above which files of later ones have theirs."""
-        return int(self._table.currentSnapshot().sequenceNumber())
-
-    def begin(self) -> None:
-        """Make the run's branch where main is; those of earlier runs go."""
-        head = int(self._table.currentSnapshot().snapshotId())
-        self._begun = head, self.progress().watermark_ts, self.schema_ts
-        manage = self._table.manageSnapshots()
-        for ref in self._ref_names():
-            if ref.startswith(BRANCH_PREFIX):
-                manage.removeBranch(ref)
-        manage.commit()
-        manage = self._table.manageSnapshots()
-        manage.createBranch(self._owner.branch, head).commit()
-
-    def is_overtaken(self) -> bool:
-        """Tell whether main has moved since :meth:`begin`, and by no other process of the changefeed: by a compaction.
-
-        Then what stands in the branch must be written anew, on what main is now.
-        """
-        assert self._begun is not None
-        self._progress = None
-        self._table.refresh()
-        moved = self._table.currentSnapshot().snapshotId() != self._begun[0]
-        return moved and self._begun[1:] == (self.progress().watermark_ts, self.schema_ts)
-
-    def publish(self, watermark_ts: Ts, schema_ts: Ts | None = None, resync: LakeResync | None = None) -> None:
-        """Move main to the run's branch, in one step with its watermark, with the DDL that it follows now, and with
-        what it notes of a resync; None: none is under way.
-
-        Raises:
-            LakeOvertakenError: main is not where the branch began, or the branch is gone: somebody else has written.
-            Py4JJavaError: likewise, just now.
-        """
-        assert self._begun is not None
-        self._progress = None
-        transaction = self._table.newTransaction()
-        # As the transaction sees it: a branch that is gone would be made anew, on what another process has written.
-        state = transaction.table()
-        if state.currentSnapshot().snapshotId() != self._begun[0] or self._owner.branch not in state.refs():
-            raise LakeOvertakenError(
-                "a lake table was written by another process of its changefeed", table=str(self.name)
-            )
-        transaction.newAppend().set(WATERMARK, str(watermark_ts)).toBranch(self._owner.branch).commit()
-        manage = transaction.manageSnapshots()
-        manage.fastForwardBranch(MAIN, self._owner.branch).removeBranch(self._owner.branch).commit()
-        update = transaction.updateProperties().set(WATERMARK, str(watermark_ts))
-        if schema_ts is not None:
-            update.set(SCHEMA_TS, str(schema_ts))
-        (update.remove(RESYNC) if resync is None else update.set(RESYNC, resync.encode())).commit()
-        transaction.commitTransaction()
-
-    def evolve(
-        self,
-        evolution: Evolution,
-        table_id: TableId,
-        schema_ts: Ts | None,
-        emptied_at: Ts | None = None,
-        *,
-        image_to_come: bool = False,
-    ) -> None:
-        """Change the fields, and empty the table where ``emptied_at`` says at which ts, in one step.
-
-        ``schema_ts`` None: more is to be done before the table follows the DDL. ``image_to_come``: it gets rows of an
-        image from here on.
-        """
-        self._progress = None
-        transaction = self._table.newTransaction()
-        if emptied_at is not None:
-            everything = self._jvm.org.apache.iceberg.expressions.Expressions.alwaysTrue()
-            transaction.newDelete().deleteFromRowFilter(everything).set(WATERMARK, str(emptied_at)).commit()
-        if evolution.set_aside:  # before: within one update a name is not free yet
-            update = transaction.updateSchema()
-            for name, renamed in evolution.set_aside:
-                update.updateColumnDoc(name, SET_ASIDE_DOC).renameColumn(name, renamed)
-            update.commit()
-        if not evolution.is_empty:
-            self._update_schema(transaction.updateSchema(), evolution)
-        update = transaction.updateProperties().set(TABLE_ID, str(table_id))
-        if emptied_at is not None:
-            update.set(WATERMARK, str(emptied_at)).remove(RESYNC)
-        if image_to_come:
-            update.set(IMAGE_TO_COME, "true").remove(RESYNC)
-        if schema_ts is not None:
-            update.set(SCHEMA_TS, str(schema_ts))
-        update.commit()
-        transaction.commitTransaction()
-
-    def _update_schema(self, update: Any, evolution: Evolution) -> None:
-        types = self._jvm.org.apache.iceberg.types.Types
-        for name in evolution.drops:
-            update.deleteColumn(name)
-        for name, type_name in evolution.widened:
-            update.updateColumn(name, types.fromPrimitiveString(type_name))
-        for name, doc in evolution.docs:
-            update.updateColumnDoc(name, doc)
-        for name, renamed in evolution.renames:
-            update.renameColumn(name, renamed)
-        for column in evolution.adds:
-            update.addColumn(column.name, types.fromPrimitiveString(column.type), field_doc(column))
-        update.commit()
-
-    def note_image(self) -> None:
-        """Say that main shows all of the table's image."""
-        self._progress = None
-        self._table.updateProperties().remove(IMAGE_TO_COME).commit()
-
-    def tag(self, watermark_ts: Ts, kept: int) -> None:
-        """Tag main with a watermark, if it has not the tag, and take the oldest tags away, in one step."""
-        progress, self._progress = self.progress(), None
-        manage = self._table.manageSnapshots()
-        if watermark_ts not in progress.tags:
-            manage.createTag(tag_name(watermark_ts), self._table.currentSnapshot().snapshotId())
-        expired = expired_tags(progress.tags | {watermark_ts}, kept)
-        for ts in expired:
-            manage.removeTag(tag_name(ts))
-        manage.commit()
-        self._progress = replace(progress, tags=progress.tags.union({watermark_ts}).difference(expired))

@@ -31,8 +31,8 @@ from sorters.core.lake.positions import (
     matching_positions,
     with_field_ids,
 )
-from sorters.run.lake.catalog import FILE_SIZE, LakeTable
 from sorters.run.lake.parquet_files import write_parquet
+from sorters.run.lake.table import FILE_SIZE, LakeTable
 
 LOOKED_THROUGH_MAX = 10_000_000
 """Rows of data files whose keys this process reads for a commit: some seconds of one core."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from schemas.ids import Ts
 from sorters.core.lake.snapshots import LakeSnapshot, expired_snapshots
-from sorters.run.lake.catalog import WATERMARK, LakeTable
+from sorters.run.lake.table import WATERMARK, LakeTable
 
 KEPT_S = 3600
 """How long somebody may go on reading what main has left."""

@@ -35,12 +35,13 @@ from sorters.core.lake.layout import lake_layout
 from sorters.core.lake.resync import resync_after
 from sorters.core.lake.values import lake_array
 from sorters.core.mount.filled_columns import ConstantColumn
-from sorters.run.lake.catalog import LakeCatalog, LakeTable
+from sorters.run.lake.catalog import LakeCatalog
 from sorters.run.lake.files import LakeFiles
 from sorters.run.lake.held_changes import TableChanges
 from sorters.run.lake.maintenance import compact, expire
 from sorters.run.lake.names import LakeName
 from sorters.run.lake.rows import LakeRows
+from sorters.run.lake.table import LakeTable
 
 log = logging.getLogger(__name__)
 

@@ -19,11 +19,12 @@ from sorters.core.lake.errors import LakeOvertakenError
 from sorters.core.lake.evolution import Evolution, LakeField, plan_evolution
 from sorters.core.lake.layout import LakeLayout
 from sorters.core.lake.resync import LakeResync
-from sorters.run.lake.catalog import LakeCatalog, LakeOwner, LakeTable
+from sorters.run.lake.catalog import LakeCatalog
 from sorters.run.lake.files import LakeFiles
 from sorters.run.lake.maintenance import Compacted, compact
 from sorters.run.lake.names import LakeName
 from sorters.run.lake.rows import LakeRows
+from sorters.run.lake.table import LakeOwner, LakeTable
 from sorters.spark.session import create_session
 from tests.integration.lake.test_lake_sink import nightly, patient
 from tests.support.lakes.duckdb_lake import assert_duckdb_reads_the_same

@@ -37,7 +37,7 @@ tables.compact = compact
 """
 
 OVERTAKEN = """
-from sorters.run.lake.catalog import LakeTable
+from sorters.run.lake.table import LakeTable
 left, real = 2, LakeTable.is_overtaken
 def is_overtaken(table):
     global left

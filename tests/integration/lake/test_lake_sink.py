@@ -181,7 +181,7 @@ def test_lake_commit_that_does_not_fit_in_memory_is_the_upstream_and_published_a
 
 DIES = """
 import os, signal
-from sorters.run.lake.catalog import LakeTable
+from sorters.run.lake.table import LakeTable
 left = {calls}
 def dying(method):
     def call(*args, **more):

@@ -148,6 +148,41 @@ def test_lake_changefeeds_of_a_sorter_service_are_written_in_one_session(
     assert_every_change_is_there_once(log, bank)
 
 
+@nightly
+@patient
+def test_lake_log_without_metadata_columns_has_the_row_of_each_change_once_also_after_a_kill_and_ddl(
+    bank: LakeBank, sorter: Sorter, lake: Lake
+) -> None:
+    sorter.create(bank.log.upstream, f"{_uri(lake, 'append')}&emit-metadata-columns=false", start_ts=START_TS)
+    sorter.trouble = DIES.format(method="publish", calls=4, before=False)
+    bank.open()
+    bank.transfer(20)
+    sorter.start()
+    sorter.wait_checkpoint(bank.advance(), 500)
+    bank.transfer(40)
+    bank.advance()
+    assert sorter.process is not None
+    sorter.process.wait(500)
+    sorter.kill()
+    sorter.trouble = ""
+    sorter.start()
+    before_ddl = len(bank.history)
+    sorter.wait_checkpoint(bank.ts, 500)
+    _add_column(bank, 201)
+    bank.transfer(20)
+    sorter.wait_checkpoint(bank.advance(), 500)
+    assert sorter.stop() == 0
+    for number, name in TABLES.items():
+        rows = lake.rows("bank", name)
+        assert {*rows[0]} == {"id", "v"} | ({"branch office"} if number == 201 else set())
+        changes = [(account, balance) for _, _, table, account, balance in bank.history if table == number]
+        assert sorted((row["id"], row["v"]) for row in rows) == sorted(changes)
+    later = sum(table == 201 for _, _, table, *_ in bank.history[before_ddl:])
+    branches = [row["branch office"] for row in lake.rows("bank", "debit")]
+    assert (branches.count(7), branches.count(None)) == (later, len(branches) - later)
+    assert lake.tags("bank", "debit") == lake.tags("bank", "credit")
+
+
 TINY_MEMORY = """
 from sorters.run import lake_run
 from sorters.run.lake import held_changes

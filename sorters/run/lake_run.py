@@ -261,8 +261,8 @@ class LakeRun:
             if job.scope.ts <= cut.upto_ts and concerns(job.scope, store, self._feed):
                 raise job.error
         changes = [change for change in store.changes_between(cut.after_ts, cut.upto_ts) if tables.covers(change)]
-        whole = Written()
-        for after_ts, upto_ts in steps_of_cut(cut.after_ts, cut.upto_ts, [each.job.finished_ts for each in changes]):
+        whole, ddl_ts = Written(), {change.job.finished_ts for change in changes}
+        for after_ts, upto_ts in steps_of_cut(cut.after_ts, cut.upto_ts, ddl_ts):
             chunks = cut.chunks if upto_ts == cut.upto_ts else ()
             step = replace(cut, after_ts=after_ts, upto_ts=upto_ts, chunks=chunks)
             with closing(HeldChanges(self._own.folder)) as held:
@@ -272,6 +272,8 @@ class LakeRun:
                     written = tables.write(changes_of, step)
                     whole.rows += written.rows
                     whole.by_spark |= written.by_spark
+                is_last = upto_ts == cut.upto_ts and upto_ts not in ddl_ts
+                tables.move(upto_ts, tags=is_last and shows_all(cut.left_out))
             for change in changes:
                 if change.job.finished_ts == upto_ts:
                     tables.follow(change, store, cut.left_out)

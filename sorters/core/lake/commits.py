@@ -36,6 +36,8 @@ class LakeProgress:
     tags: frozenset[Ts]
     image_to_come: bool = False
     """It was made for rows of its image, and main has never been known to show all of them."""
+    noted_ts: Ts = Ts(0)
+    """What a property of the table says: the last transaction of the catalog that it has had, with rows or without."""
 
 
 def tag_name(watermark_ts: Ts) -> str:
@@ -66,6 +68,16 @@ def unfinished_tag(tables: Mapping[str, LakeProgress]) -> tuple[Ts, frozenset[st
     if newest is None or any(table.watermark_ts > newest for table in whole.values()):
         return None
     return (newest, frozenset(whole)) if any(newest not in table.tags for table in whole.values()) else None
+
+
+def is_torn(tables: Mapping[str, LakeProgress], unfinished: tuple[Ts, frozenset[str]]) -> bool:
+    """Tell of an unfinished tag whether a transaction of the catalog was to set it, rows and tag at once, and has moved
+    some tables only: then the others may lack the rows, and the tag was never on all tables.
+
+    A catalog that says it has transactions may still do them table by table, and die in between.
+    """
+    ts, names = unfinished
+    return any(ts not in tables[name].tags and tables[name].noted_ts < ts for name in names)
 
 
 def may_tag(tables: Iterable[LakeProgress], watermark_ts: Ts) -> bool:

@@ -24,6 +24,7 @@ from sorters.run.lake.table import (
     WATERMARK,
     LakeOwner,
     LakeTable,
+    StagedMove,
 )
 
 NEW_TABLE = {
@@ -53,6 +54,8 @@ class LakeCatalog:
         self.owner = owner
         self._gateway, self._jvm = rows.session.sparkContext._gateway, rows.session._jvm
         self._catalog = rows.catalog()
+        self.transacts = rows.may_transact
+        """Whether it moves several tables at once, as far as is known."""
 
     def load(self, name: LakeName) -> LakeTable | None:
         """Return a table of this changefeed; None: there is none of that name.
@@ -120,6 +123,17 @@ class LakeCatalog:
         table = self.load(name)
         assert table is not None
         return table
+
+    def commit(self, moves: Iterable[tuple[LakeName, StagedMove]]) -> None:
+        """Move tables at once, all or none.
+
+        Raises:
+            Py4JJavaError: one of them has moved, the catalog has no such request, or it is not known what became of it.
+        """
+        commits, create = self._jvm.java.util.ArrayList(), self._jvm.org.apache.iceberg.catalog.TableCommit.create
+        for name, move in moves:
+            commits.append(create(self._identifier(name), move.before, move.after))
+        self._catalog.commitTransaction(commits)
 
     def _laid_out(self, builder: Any, schema: Any, layout: LakeLayout, name: LakeName) -> Any:
         spec = self._jvm.org.apache.iceberg.PartitionSpec.builderFor(schema)

@@ -54,6 +54,11 @@ class LakeRows:
     def session(self) -> Any:
         return self._session
 
+    @property
+    def may_transact(self) -> bool:
+        """Whether its catalog is of the kind that may move several tables at once."""
+        return self._type == "rest"
+
     def catalog(self) -> Any:
         """Return the session's catalog, as Iceberg has it."""
         if self._catalog is None:

@@ -42,6 +42,16 @@ class LakeOwner:
     """Of this run alone; begins with ``BRANCH_PREFIX``."""
 
 
+@dataclass(frozen=True, slots=True)
+class StagedMove:
+    """What a transaction of the catalog is to do to a table: Iceberg's metadata before it and after it."""
+
+    before: Any
+    after: Any
+    main: int
+    """The snapshot that main stands at then."""
+
+
 class LakeTable:
     """One table. What it says is as of its last load or write."""
 
@@ -52,6 +62,8 @@ class LakeTable:
         """Main when the branch was made: its snapshot, the watermark, and the DDL that the fields followed."""
         self._progress: LakeProgress | None = None
         """What :meth:`progress` has read, until something moves the table: it takes some calls of the JVM."""
+        self._tagged: Any = None
+        """Its metadata where a transaction of the catalog was the last to tag it: Iceberg's table has not seen it."""
         life = table.properties().get(LIFE)
         if life != owner.life:
             raise LakeTakenError(
@@ -63,8 +75,11 @@ class LakeTable:
     @property
     def java(self) -> Any:
         """Iceberg's own object, for who moves the table by it."""
-        self._progress = None
+        self._forget()
         return self._table
+
+    def _forget(self) -> None:
+        self._progress = self._tagged = None
 
     @property
     def table_id(self) -> TableId:
@@ -98,18 +113,25 @@ class LakeTable:
 
     def _read_progress(self) -> LakeProgress:
         tags = (tag_ts(ref) for ref in self._ref_names())
-        snapshot, said = self._table.currentSnapshot(), None
-        while snapshot is not None and said is None:
-            said, parent = snapshot.summary().get(WATERMARK), snapshot.parentId()
-            snapshot = None if parent is None else self._table.snapshot(parent)
-        if said is None:
-            said = self._table.properties().get(WATERMARK)
+        noted = self._table.properties().get(WATERMARK)
+        said = self._newest_said()[1] or noted
         if said is None:
             raise LakeWatermarkLostError(
                 "a lake table does not say how far it is; drop it and replicate it anew", table=str(self.name)
             )
         image_to_come = self._table.properties().get(IMAGE_TO_COME) is not None
-        return LakeProgress(Ts(int(said)), frozenset(ts for ts in tags if ts is not None), image_to_come)
+        known = frozenset(ts for ts in tags if ts is not None)
+        return LakeProgress(Ts(int(said)), known, image_to_come, noted_ts=Ts(int(noted or 0)))
+
+    def _newest_said(self) -> tuple[int | None, str | None]:
+        """Return main's newest snapshot that says a watermark, and what it says; None: none does."""
+        snapshot = self._table.currentSnapshot()
+        while snapshot is not None:
+            said, parent = snapshot.summary().get(WATERMARK), snapshot.parentId()
+            if said is not None:
+                return int(snapshot.snapshotId()), str(said)
+            snapshot = None if parent is None else self._table.snapshot(parent)
+        return None, None
 
     def _ref_names(self) -> list[str]:
         """Return the names of branches and tags, by one call of the JVM: Iceberg's names have no line break of ours."""
@@ -147,8 +169,7 @@ class LakeTable:
         Then what stands in the branch must be written anew, on what main is now.
         """
         assert self._begun is not None
-        self._progress = None
-        self._table.refresh()
+        self.refresh()
         moved = self._table.currentSnapshot().snapshotId() != self._begun[0]
         return moved and self._begun[1:] == (self.progress().watermark_ts, self.schema_ts)
 
@@ -160,8 +181,60 @@ class LakeTable:
             LakeOvertakenError: main is not where the branch began, or the branch is gone: somebody else has written.
             Py4JJavaError: likewise, just now.
         """
+        self._moved(watermark_ts, schema_ts, resync).commitTransaction()
+
+    def staged_move(self, watermark_ts: Ts, resync: LakeResync | None, tags_kept: int | None) -> StagedMove:
+        """Return what :meth:`publish` would do, for a transaction of the catalog; with the watermark's tag, where
+        ``tags_kept`` says how many stay.
+
+        Raises:
+            LakeOvertakenError: see :meth:`publish`.
+        """
+        transaction = self._moved(watermark_ts, None, resync)
+        main = int(transaction.currentMetadata().currentSnapshot().snapshotId())
+        if tags_kept is not None:
+            manage, tags = transaction.manageSnapshots(), self.progress().tags
+            if watermark_ts not in tags:
+                manage.createTag(tag_name(watermark_ts), main)
+            for ts in expired_tags(tags | {watermark_ts}, tags_kept):
+                manage.removeTag(tag_name(ts))
+            manage.commit()
+        return StagedMove(transaction.startMetadata(), transaction.currentMetadata(), main)
+
+    def staged_tag(self, watermark_ts: Ts, tags_kept: int) -> StagedMove:
+        """Return what :meth:`tag` would do, for a transaction of the catalog; the table says besides, in a property,
+        that it has had this transaction: without rows no snapshot does.
+        """
+        tags, main = self.progress().tags, int(self._table.currentSnapshot().snapshotId())
+        before = self._tagged or self._table.operations().current()
+        note = self._jvm.java.util.Collections.singletonMap(WATERMARK, str(watermark_ts))
+        builder = self._jvm.org.apache.iceberg.TableMetadata.buildFrom(before).setProperties(note)
+        if watermark_ts not in tags:
+            builder.setRef(tag_name(watermark_ts), self._jvm.org.apache.iceberg.SnapshotRef.tagBuilder(main).build())
+        for ts in expired_tags(tags | {watermark_ts}, tags_kept):
+            builder.removeRef(tag_name(ts))
+        return StagedMove(before, builder.build(), main)
+
+    def note_tag(self, staged: StagedMove, watermark_ts: Ts, tags_kept: int) -> None:
+        """Take :meth:`staged_tag` for done, without asking the catalog."""
+        progress, build = self.progress(), self._jvm.org.apache.iceberg.TableMetadata.buildFrom
+        tags = progress.tags | {watermark_ts}
+        self._tagged = build(staged.after).discardChanges().build()
+        self._progress = replace(progress, tags=tags.difference(expired_tags(tags, tags_kept)), noted_ts=watermark_ts)
+
+    def refresh(self) -> None:
+        """See what the catalog says of it now."""
+        self._forget()
+        self._table.refresh()
+
+    def has_had(self, staged: StagedMove) -> bool:
+        """Tell whether main shows what :meth:`staged_move` would do; as of the last :meth:`refresh`."""
+        return self._newest_said()[0] == staged.main
+
+    def _moved(self, watermark_ts: Ts, schema_ts: Ts | None, resync: LakeResync | None) -> Any:
+        """Return the transaction of :meth:`publish`."""
         assert self._begun is not None
-        self._progress = None
+        self._forget()
         transaction = self._table.newTransaction()
         # As the transaction sees it: a branch that is gone would be made anew, on what another process has written.
         state = transaction.table()
@@ -176,7 +249,7 @@ class LakeTable:
         if schema_ts is not None:
             update.set(SCHEMA_TS, str(schema_ts))
         (update.remove(RESYNC) if resync is None else update.set(RESYNC, resync.encode())).commit()
-        transaction.commitTransaction()
+        return transaction
 
     def evolve(
         self,
@@ -192,7 +265,7 @@ class LakeTable:
         ``schema_ts`` None: more is to be done before the table follows the DDL. ``image_to_come``: it gets rows of an
         image from here on.
         """
-        self._progress = None
+        self._forget()
         transaction = self._table.newTransaction()
         if emptied_at is not None:
             everything = self._jvm.org.apache.iceberg.expressions.Expressions.alwaysTrue()
@@ -230,12 +303,13 @@ class LakeTable:
 
     def note_image(self) -> None:
         """Say that main shows all of the table's image."""
-        self._progress = None
+        self._forget()
         self._table.updateProperties().remove(IMAGE_TO_COME).commit()
 
     def tag(self, watermark_ts: Ts, kept: int) -> None:
         """Tag main with a watermark, if it has not the tag, and take the oldest tags away, in one step."""
-        progress, self._progress = self.progress(), None
+        progress = self.progress()
+        self._forget()
         manage = self._table.manageSnapshots()
         if watermark_ts not in progress.tags:
             manage.createTag(tag_name(watermark_ts), self._table.currentSnapshot().snapshotId())
@@ -244,3 +318,9 @@ class LakeTable:
             manage.removeTag(tag_name(ts))
         manage.commit()
         self._progress = replace(progress, tags=progress.tags.union({watermark_ts}).difference(expired))
+
+    def untag(self, watermark_ts: Ts) -> None:
+        """Take a watermark's tag away, if it is there."""
+        if watermark_ts in self.progress().tags:
+            self._forget()
+            self._table.manageSnapshots().removeTag(tag_name(watermark_ts)).commit()

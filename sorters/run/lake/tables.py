@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -25,6 +24,7 @@ from sorters.core.lake.commits import (
     empties,
     filled_columns,
     is_renamed,
+    is_torn,
     may_tag,
     removes_rows_in_silence,
     unfinished_tag,
@@ -32,23 +32,20 @@ from sorters.core.lake.commits import (
 from sorters.core.lake.errors import LakeSchemaError
 from sorters.core.lake.evolution import Evolution, plan_evolution, says_changes
 from sorters.core.lake.layout import lake_layout
-from sorters.core.lake.resync import resync_after
+from sorters.core.lake.resync import LakeResync, resync_after
 from sorters.core.lake.values import lake_array
 from sorters.core.mount.filled_columns import ConstantColumn
 from sorters.run.lake.catalog import LakeCatalog
 from sorters.run.lake.files import LakeFiles
 from sorters.run.lake.held_changes import TableChanges
 from sorters.run.lake.maintenance import compact, expire
+from sorters.run.lake.moves import Move, NotOfferedError, Tagging, publish, publish_all
 from sorters.run.lake.names import LakeName
 from sorters.run.lake.rows import LakeRows
 from sorters.run.lake.table import LakeTable
+from sorters.run.lake.tags import note_images, tag_each, untag_each
 
 log = logging.getLogger(__name__)
-
-TAGS_AT_ONCE = 8
-"""A tag is a write to the catalog that mostly waits; where there are so few tables, they are tagged one by one."""
-OVERTAKEN_MAX = 3
-"""How often a commit begins again before the run fails, and with it is tried again after a while."""
 
 
 @dataclass(slots=True)
@@ -76,6 +73,8 @@ class LakeTables:
         self._check_lease = check_lease
         self._files = LakeFiles(rows.session._jvm, catalog.owner.branch)
         self._tables: dict[LakeName, LakeTable] = {}
+        self._moves: dict[LakeName, Move] = {}
+        """Those whose rows of the step under way stand in the branch, and wait for all others."""
 
     def find(self, stored: Iterable[StoredTable], store: SchemaStore) -> tuple[Ts, frozenset[str]] | None:
         """Take up those that there are of these tables; return a watermark that they have all, and not all its tag, and
@@ -86,7 +85,13 @@ class LakeTables:
             there = self._catalog.load(name)
             if there is not None:
                 self._tables[name] = there
-        return unfinished_tag({str(name): table.progress() for name, table in self._tables.items()})
+        progress = {str(name): table.progress() for name, table in self._tables.items()}
+        unfinished = unfinished_tag(progress)
+        if unfinished is None or not self._catalog.transacts or not is_torn(progress, unfinished):
+            return unfinished
+        log.warning("catalog has moved some lake tables only: their tag is taken back", extra={"ts": unfinished[0]})
+        untag_each(self._tables.values(), unfinished[0], self._check_lease)
+        return None
 
     def progress(self, version: TableVersion) -> LakeProgress | None:
         """Return how far a table version's lake table is; None: there is none yet.
@@ -102,8 +107,8 @@ class LakeTables:
         return None if table is None else table.progress()
 
     def write(self, changes: TableChanges, step: Cut) -> Written:
-        """Write and publish the changes of a table within a step of a cut, rows of its image among them. There may be
-        none where its image is a resync's: then what it says of keys is noted.
+        """Write the changes of a table within a step of a cut, rows of its image among them. There may be none where
+        its image is a resync's: then what it says of keys is noted. Main shows them from :meth:`move` on, or from now.
 
         Raises:
             LakeSchemaError, LakeValueError: its lake table cannot hold them.
@@ -141,9 +146,33 @@ class LakeTables:
                 else:
                     self._rows.merge(name, rows, keys)
 
-        self._write_and_publish(table, put, step.upto_ts, chunks=self.resynced(version, step))
+        move = self._move(table, put, step.upto_ts, chunks=self.resynced(version, step))
+        if self._catalog.transacts:
+            if name in self._moves:
+                self.move(step.upto_ts, tags=False)
+            move.resync = move.prepare()
+            self._moves[name] = move
+        else:
+            publish(move, self._check_lease)
         log.debug("lake table is written", extra={"table": str(name), "rows": written.rows, "upto_ts": step.upto_ts})
         return written
+
+    def move(self, upto_ts: Ts, *, tags: bool) -> None:
+        """Let main of all tables show what was written of a step, at once where the catalog can; with the tag of the
+        step's end, where ``tags`` says that nothing else comes before it.
+        """
+        moves, self._moves = self._moves, {}
+        if not moves:
+            return
+        progress = [table.progress() for table in self._tables.values()]
+        tags = tags and may_tag(progress, upto_ts) and not any(each.image_to_come for each in progress)
+        tagging = self._tagging(upto_ts, [name for name in self._tables if name not in moves]) if tags else None
+        try:
+            publish_all(self._catalog, moves, tagging, self._check_lease)
+        except NotOfferedError as error:
+            self._refuse_transactions(error)
+            for move in moves.values():
+                publish(move, self._check_lease)
 
     def resynced(self, version: TableVersion, step: Cut) -> tuple[ImageChunk, ...]:
         """Return the chunks of a step after which a lake table loses what they lack. None of a table that has become
@@ -179,23 +208,32 @@ class LakeTables:
         if not may_tag((table.progress() for table in self._tables.values()), watermark_ts):
             log.info("lake tables are not tagged: one is beyond", extra={"watermark_ts": watermark_ts})
             return
-        tables = [each for name, each in self._tables.items() if names is None or str(name) in names]
-        for table in tables:  # before the first tag: then a begun tag is meant for every table that is whole
-            if table.progress().image_to_come:
-                self._check_lease()
-                table.note_image()
+        wanted = [(name, each) for name, each in self._tables.items() if names is None or str(name) in names]
+        if all(watermark_ts in table.progress().tags for _, table in wanted):
+            return  # it went with their rows
+        tables = [table for _, table in wanted]
+        note_images(tables, self._check_lease)
+        if self._catalog.transacts:
+            try:
+                tagging = self._tagging(watermark_ts, [name for name, _ in wanted])
+                publish_all(self._catalog, {}, tagging, self._check_lease)
+            except NotOfferedError as error:
+                self._refuse_transactions(error)
+            else:
+                return
+        tag_each(tables, watermark_ts, self._settings.tags_kept, self._check_lease)
 
-        def tag(table: LakeTable) -> None:
-            self._check_lease()
-            table.tag(watermark_ts, self._settings.tags_kept)
+    def _tagging(self, watermark_ts: Ts, names: Iterable[LakeName]) -> Tagging:
+        idle = [self._tables[name] for name in names]
+        return Tagging(
+            watermark_ts,
+            self._settings.tags_kept,
+            [table for table in idle if watermark_ts not in table.progress().tags],
+        )
 
-        if len(tables) <= TAGS_AT_ONCE:
-            for table in tables:
-                tag(table)
-            return
-        with ThreadPoolExecutor(TAGS_AT_ONCE, "lake-tag") as threads:
-            for _ in threads.map(tag, tables):  # the first failure ends the run
-                pass
+    def _refuse_transactions(self, error: NotOfferedError) -> None:
+        log.info("catalog moves no tables together: they move one by one", extra={"reason": str(error)})
+        self._catalog.transacts = False
 
     def maintain(self, is_stopping: Callable[[], bool]) -> None:
         """Compact each table and let its snapshots expire. What fails is tried again next time: no row waits for it."""
@@ -324,32 +362,31 @@ class LakeTables:
 
         if table.resync() is not None:  # each row stands in a file of now, so that none tells which are from before
             log.warning("lake table is backfilled from here on, not resynced", extra={"table": str(table.name)})
-        self._write_and_publish(table, put, table.progress().watermark_ts, version.version, ends_resync=True)
+        move = self._move(table, put, table.progress().watermark_ts, ends_resync=True)
+        publish(move, self._check_lease, version.version)
 
-    def _write_and_publish(  # what one step of Iceberg's says
+    def _move(
         self,
         table: LakeTable,
         put: Callable[[], None],
         watermark_ts: Ts,
-        schema_ts: Ts | None = None,
         *,
         chunks: Collection[ImageChunk] = (),
         ends_resync: bool = False,
-    ) -> None:
-        """Write rows to the branch and publish it; anew where a compaction has come in between."""
-        for _ in range(OVERTAKEN_MAX):
+    ) -> Move:
+        """Return how a table gets rows, and what it says of them."""
+
+        def prepare() -> LakeResync | None:
             table.begin()
             resync = None if ends_resync else resync_after(table.resync(), chunks, table.files_upto())
             put()
-            if resync is not None and resync.is_whole:
-                files = self._files.drop_upto(table, resync.files_upto)
-                log.info("lake table is resynced", extra={"table": str(table.name), "files_dropped": files})
-                resync = None
-            self._check_lease()
-            if not table.is_overtaken():
-                break
-            log.info("lake table was compacted meanwhile: it is written again", extra={"table": str(table.name)})
-        table.publish(watermark_ts, schema_ts, resync)
+            if resync is None or not resync.is_whole:
+                return resync
+            files = self._files.drop_upto(table, resync.files_upto)
+            log.info("lake table is resynced", extra={"table": str(table.name), "files_dropped": files})
+            return None
+
+        return Move(table, prepare, watermark_ts)
 
     def _check_rename(self, pre: TableVersion, post: TableVersion) -> None:
         """Refuse to rename a lake table: a Hadoop catalog cannot."""

@@ -8,7 +8,7 @@ listens on every address. Jars come by Ivy, once, into the cache; where they can
 import sqlite3
 import subprocess
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,6 +84,8 @@ class RestLake(Lake):
     """Tables that a REST catalog gives out."""
 
     address: str = ""
+    touch: Callable[[str, str], None] = lambda _schema, _table: None
+    """Moves main of a table, as a writer does who knows nothing of watermarks."""
 
     def metadata(self, schema: str, table: str) -> Path | None:
         """Return the metadata file that the catalog names."""
@@ -103,18 +105,27 @@ def rest_server(folder: Path) -> Iterator[RestLake]:
     )
     gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port, auth_token=token, auto_convert=True))
     try:
-        server = _started(gateway.jvm, folder)
-        yield RestLake(folder, f"http://{LOOPBACK}:{server.getURI().getPort()}")
+        catalog = _catalog(gateway.jvm, folder)
+        server = _started(gateway.jvm, catalog)
+
+        def touch(schema: str, table: str) -> None:
+            identifier = gateway.jvm.org.apache.iceberg.catalog.TableIdentifier.parse(f"{schema}.{table}")
+            catalog.loadTable(identifier).newAppend().commit()
+
+        yield RestLake(folder, f"http://{LOOPBACK}:{server.getURI().getPort()}", touch)
         server.stop()
     finally:
         gateway.shutdown()
 
 
-def _started(jvm: Any, folder: Path) -> Any:
+def _catalog(jvm: Any, folder: Path) -> Any:
     options = {"type": "jdbc", "uri": f"jdbc:sqlite:{folder}-rest.db", "warehouse": str(folder)}
-    catalog = jvm.org.apache.iceberg.CatalogUtil.buildIcebergCatalog(
+    return jvm.org.apache.iceberg.CatalogUtil.buildIcebergCatalog(
         "server", options, jvm.org.apache.hadoop.conf.Configuration()
     )
+
+
+def _started(jvm: Any, catalog: Any) -> Any:
     servlet = jvm.org.apache.iceberg.rest.RESTCatalogServlet(jvm.org.apache.iceberg.rest.RESTCatalogAdapter(catalog))
     jetty = jvm.org.eclipse.jetty
     handler = jetty.servlet.ServletContextHandler()

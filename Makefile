@@ -99,10 +99,11 @@ changelog: setup  ## what the fragments in changes/ come to; VERSION=0.2.0 moves
 	@$(BIN)/towncrier build $(if $(VERSION),--yes --version $(VERSION),--draft --version unreleased)
 
 LOCKED := --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --quiet
+EXTRAS := --extra s3 --extra azure --extra gcs
 
 lock:  ## make the locks anew, of development, image and its build (needs uv); no address of any registry goes in
-	printf 'hatchling\neditables\n' | uv pip compile pyproject.toml - --extra dev --extra s3 $(LOCKED) --output-file requirements.lock
-	uv pip compile pyproject.toml --extra s3 --constraint requirements.lock $(LOCKED) --output-file compose/requirements.lock
+	printf 'hatchling\neditables\n' | uv pip compile pyproject.toml - --extra dev $(EXTRAS) $(LOCKED) --output-file requirements.lock
+	uv pip compile pyproject.toml $(EXTRAS) --constraint requirements.lock $(LOCKED) --output-file compose/requirements.lock
 	printf 'hatchling\nsetuptools\nwheel\npip\n' | uv pip compile - --constraint requirements.lock --allow-unsafe $(LOCKED) \
 	  --output-file compose/requirements-build.lock
 

@@ -176,7 +176,7 @@ def start_logging(
     if redaction() is not Redaction.OFF:
         sys.excepthook = _log_what_nobody_caught
         threading.excepthook = lambda of: _log_what_nobody_caught(of.exc_type, of.exc_value, of.exc_traceback)
-    for noisy in ("kazoo", "urllib3", "httpx2"):
+    for noisy in ("azure", "kazoo", "urllib3", "httpx2"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     logging.getLogger("kazoo.client").addFilter(_not_again)
     # It logs every error that crosses from Python to the JVM and back with two tracebacks; the query reports it too.

@@ -7,7 +7,7 @@ from urllib.parse import quote, unquote
 MASK = "***"
 _SECRET_WORDS = (
     *("password", "passwd", "secret", "token", "credential", "signature", "privatekey", "apikey"),
-    *("accesskey", "accountkey", "sharedkey", "connectionstring"),
+    *("accesskey", "accountkey", "sharedkey", "encryptionkey", "connectionstring"),
 )
 _SECRET_NAMES = frozenset({"sig", "sas", "pwd", "pw", "pass"})
 _NOT_SECRET_ENDS = ("url", "file", "path")

@@ -34,7 +34,7 @@ LIBRARIES: Final = (
     "pyarrow",
 )
 """What the shipped packages import, as distributions; what these need comes with them."""
-LIBRARIES_IF_THERE: Final = ("s3fs",)
+LIBRARIES_IF_THERE: Final = ("azure-identity", "azure-storage-blob", "google-auth", "requests", "s3fs")
 """Of extras."""
 LEFT_OUT: Final = frozenset({"tests", "include", "__pycache__"})
 """Folders of libraries that nobody imports."""

@@ -17,7 +17,7 @@ from schemas.config.settings import ChangefeedConfig
 from schemas.config.sink.kafka import KAFKA_PATH
 from schemas.config.sink.sink import AVRO_PROTOCOLS, ColumnSelector, DispatchRule
 from schemas.config.sink.storage import STORAGE_PROTOCOLS
-from schemas.config.sink.storage_uri import LaterParameterError, other_storage, parse_storage_uri
+from schemas.config.sink.storage_uri import other_storage, parse_storage_uri
 from schemas.config.sink.topic_rule import topic_expression_fault
 
 PARTITION_RULES = ("default", "table", "index-value", "rowid", "columns", "ts")
@@ -190,8 +190,6 @@ def _check_claim_check(config: ChangefeedConfig, origin: Origin) -> None:
         raise origin.not_yet(path, text)
     try:
         parse_storage_uri(uri)
-    except LaterParameterError as error:
-        raise origin.not_yet(path, f"claim-check-storage-uri {error}") from None
     except ValueError as error:
         raise origin.error(path, f"claim-check-storage-uri {error}") from None
     if large.claim_check_raw_value and config.protocol in ("open-protocol", "default"):

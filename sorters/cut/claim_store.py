@@ -5,9 +5,8 @@ import secrets
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from edges.storages import file_system
+from edges.storages.objects import key_below, open_objects
 from schemas.config.sink.storage_uri import StorageUri
 from schemas.errors import Action, BusError
 from sorters.core.feed.claim_check import StoreClaim
@@ -49,22 +48,18 @@ class ClaimBucket:
             StorageClientMissingError: see there.
         """
         try:
-            self._files().pipe_file(f"{self.storage.root}/{name}", content)
-        except BusError:
-            raise
-        except Exception as error:  # each storage's client has errors of its own, and fsspec lets them through
+            open_objects(self.storage).put(key_below(self.storage, name), content, lambda: None)
+        except ImportError as error:
+            raise ClaimClientMissingError(
+                "storage needs a library that is not installed",
+                storage=self.storage.public,
+                install=f"tidebus[{self.storage.extra}]",
+                reason=error,
+            ) from error
+        except Exception as error:  # each storage's client has errors of its own
             reason = self.storage.masked(f"{type(error).__name__}: {error}")[:500]
             where = {"storage": self.storage.public, "reason": reason}
             raise ClaimStoreError("cannot store a large message", **where) from error
-
-    def _files(self) -> Any:
-        """Return the file system; fsspec keeps one a process, thread and set of options."""
-        try:
-            return file_system(self.storage)
-        except ImportError as error:
-            raise ClaimClientMissingError(
-                "storage needs a library that is not installed", storage=self.storage.public, reason=error
-            ) from error
 
 
 @dataclass(frozen=True, slots=True)

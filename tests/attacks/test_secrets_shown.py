@@ -76,11 +76,11 @@ def test_mask_never_fails(text: str) -> None:
 def test_what_a_storages_client_says_is_shown_without_its_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     storage = parse_storage_uri("azure://bucket/prefix?account-name=me&account-key=hidden%2Bword")
 
-    class Files:
-        def pipe_file(self, key: str, content: bytes) -> None:
-            raise OSError(f"AccountKey=hidden+word refused at https://me.example/{key}?sv=1&sig=hidden%2Bword")
+    class Refusing:
+        def put(self, key: str, content: bytes, may_show: object) -> None:
+            raise OSError(f"AccountKey=hidden+word refused at https://me.example/bucket/{key}?sv=1&sig=hidden%2Bword")
 
-    monkeypatch.setattr("fsspec.filesystem", lambda *_, **__: Files())
+    monkeypatch.setattr("consumers.processors.storage.store.open_objects", lambda _: Refusing())
     with pytest.raises(StorageUnavailableError) as caught:
         ObjectStore(storage).put("a/b", [b"x"])
     stream = io.StringIO()

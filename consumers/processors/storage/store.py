@@ -12,22 +12,17 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
-from edges.storages import file_system
+from edges.storages.objects import Objects, key_below, open_objects
 from schemas.config.sink.storage_uri import StorageUri
 from schemas.errors import Action, BusError, InvariantBrokenError
 
 Chunk = bytes | memoryview
 Result = TypeVar("Result")
 Check = Callable[[], None]
-PART_BYTES = 8 << 20
-"""Of an object that is sent in parts, which show when a last short request says so. A shorter one is sent at once."""
 _FOLDERS_MAX = 10_000
 """That a store remembers; then it looks anew."""
-_REMOVED_AT_ONCE = 1_000
-UPLOADS_IN_PARTS = frozenset({"s3"})
-"""Storages whose client sends parts first and lets them show later."""
 
 
 def _always() -> None:
@@ -76,7 +71,7 @@ class ExpiringStore(FileStore, Protocol):
         """Remove the files whose paths ``is_old`` says yes to; return how many there were.
 
         Args:
-            check: called before each file, or each thousand objects; if it raises, no more is removed.
+            check: called before each file, or each request that removes objects; if it raises, no more is removed.
 
         Raises:
             StorageUnavailableError, StorageClientMissingError
@@ -216,70 +211,43 @@ class ObjectStore:
     def put(self, path: str, chunks: Iterable[Chunk], may_show: Check = _always) -> None:
         """See :class:`FileStore`."""
         content = b"".join(chunks)
-        if len(content) <= PART_BYTES or self.storage.protocol not in UPLOADS_IN_PARTS:
-            may_show()
-            self._call("cannot write an object", path, lambda files, key: files.pipe_file(key, content))
-            return
-        file = self._call("cannot write an object", path, lambda files, key: _upload(files, key, content))
-        try:
-            may_show()
-        except BaseException:
-            with suppress(Exception):  # parts of an upload that nobody ends are no object
-                file.discard()
-            raise
-        self._call("cannot write an object", path, lambda files, key: file.commit())
+        self._call("cannot write an object", path, lambda objects, key: objects.put(key, content, may_show))
 
     def get(self, path: str) -> bytes | None:
         """See :class:`FileStore`."""
-
-        def read(files: Any, key: str) -> bytes | None:
-            try:
-                return bytes(files.cat_file(key))
-            except FileNotFoundError:
-                return None
-
-        return self._call("cannot read an object", path, read)
+        return self._call("cannot read an object", path, lambda objects, key: objects.get(key))
 
     def remove_if(self, is_old: Callable[[str], bool], check: Check = _always) -> int:
         """See :class:`ExpiringStore`."""
-        root = self.storage.root
+        root, what = key_below(self.storage, ""), "cannot remove old files"
+        keys = self._call(what, "", lambda objects, key: objects.find(key.removesuffix("/")))
+        old = [key for key in keys if is_old(key.removeprefix(root))]
+        at_once = self._call(what, "", lambda objects, _: objects.removed_at_once)
+        for start in range(0, len(old), at_once):
+            check()
+            self._remove(old[start : start + at_once])
+        return len(old)
 
-        def remove(files: Any, _: str) -> int:
-            keys = [key for key in files.find(root) if is_old(key.removeprefix(f"{root}/"))]
-            for start in range(0, len(keys), _REMOVED_AT_ONCE):
-                check()
-                files.rm(keys[start : start + _REMOVED_AT_ONCE])
-            return len(keys)
+    def _remove(self, keys: list[str]) -> None:
+        self._call("cannot remove old files", "", lambda objects, _: objects.remove(keys))
 
-        return self._call("cannot remove old files", "", remove)
-
-    def _call(self, what: str, path: str, use: Callable[[Any, str], Result]) -> Result:
+    def _call(self, what: str, path: str, use: Callable[[Objects, str], Result]) -> Result:
         storage = self.storage
         try:
-            files = file_system(storage)
+            return use(open_objects(storage), key_below(storage, path))
+        except BusError:  # who wrote may not any more
+            raise
         except ImportError as error:
             raise SinkStorageClientMissingError(
-                "storage needs a library that is not installed", storage=storage.public, reason=error
+                "storage needs a library that is not installed",
+                storage=storage.public,
+                install=f"tidebus[{storage.extra}]",
+                reason=error,
             ) from error
-        try:
-            return use(files, f"{storage.root}/{path}")
-        except Exception as error:  # each storage's client has errors of its own, and fsspec lets them through
+        except Exception as error:  # each storage's client has errors of its own
             reason = storage.masked(f"{type(error).__name__}: {error}")[:500]
             where = {"storage": storage.public, "path": path, "reason": reason}
             raise StorageUnavailableError(what, **where) from error
-
-
-def _upload(files: Any, key: str, content: bytes) -> Any:
-    """Send an object without letting it show; ``commit`` of what is returned does."""
-    file = files.open(key, "wb", block_size=PART_BYTES, autocommit=False)
-    try:
-        file.write(content)
-        file.close()
-    except BaseException:
-        with suppress(Exception):
-            file.discard()
-        raise
-    return file
 
 
 def _sync_folder(folder: Path) -> None:

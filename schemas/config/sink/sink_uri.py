@@ -13,7 +13,7 @@ from schemas.config.sink.iceberg import ICEBERG_LATER_PARAMS, ICEBERG_SCHEMES, I
 from schemas.config.sink.kafka import URI_PARAMS
 from schemas.config.sink.mysql import MYSQL_URI_PARAMS
 from schemas.config.sink.storage import STORAGE_SCHEMES, STORAGE_URI_PARAMS
-from schemas.config.sink.storage_uri import LaterParameterError, StorageUri, parse_storage_uri
+from schemas.config.sink.storage_uri import StorageUri, parse_storage_uri
 from schemas.errors import ConfigError
 from schemas.masking import MASK
 
@@ -185,8 +185,6 @@ def _storage(scheme: str, address: str, query: str) -> tuple[SinkUri, dict[Path,
     others = "&".join(item for item, mine in zip(items, is_ours, strict=True) if not mine)
     try:
         storage = parse_storage_uri(address + (f"?{others}" if others else ""))
-    except LaterParameterError as error:
-        raise NotSupportedYetError(f"sink URI {error}", where="sink URI") from None
     except ValueError as error:
         raise _error(f"sink URI {error}; parameters of the sink are {', '.join(STORAGE_URI_PARAMS)}") from None
     settings, names, unread = _params(ours, STORAGE_URI_PARAMS)

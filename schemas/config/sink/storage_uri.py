@@ -1,8 +1,9 @@
-"""URIs of storages, with TiCDC's parameters, and what an ``fsspec`` file system must be told to open them.
+"""URIs of storages, with TiCDC's parameters, and what must be told to who opens them.
 
-Sources: PingCAP's docs, "URI Formats of External Storage Services", and pingcap/tidb ``br/pkg/storage`` for defaults.
+Sources: PingCAP's docs, "URI Formats of External Storage Services", and pingcap/tidb ``pkg/objstore`` for defaults.
 """
 
+from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,15 +16,9 @@ _S3_BUCKET_HELP = "must be s3://bucket or s3://bucket/prefix"
 OTHER_STORAGES = ("ks3", "hdfs", "noop")
 """Schemes that TiCDC takes and we do not yet."""
 
-LATER_PARAMETERS = frozenset({"storage-class", "predefined-acl", "access-tier", "encryption-scope", "encryption-key"})
-"""TiCDC's parameters that change where or how is written, and that we do not have yet."""
-
+_KEY_BYTES = 32
 Options = dict[str, Any]
 _Put = Callable[[Options, str], None]
-
-
-class LaterParameterError(ValueError):
-    """The URI has a parameter of ``LATER_PARAMETERS``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,11 +28,11 @@ class StorageUri:
     public: str
     """The URI without parameters, and without a ``/`` at its end: what may be shown and sent."""
     protocol: str
-    """fsspec's name of the file system: file, s3, gs or az."""
+    """Who keeps it: file, s3, gs or az."""
     root: str
     """The folder there: an absolute path, or bucket and prefix; without a ``/`` at its end."""
     options: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    """For the file system; credentials are among them. ``role`` is for who makes it: ``arn`` and ``external_id``."""
+    """For who opens it; credentials are among them. Of s3 fsspec's own, and ``role``: ``arn`` and ``external_id``."""
     unread: tuple[str, ...] = ()
     """Names of parameters that nobody reads."""
     idle: tuple[tuple[str, str], ...] = ()
@@ -51,6 +46,11 @@ class StorageUri:
     def is_local(self) -> bool:
         return self.protocol == "file"
 
+    @property
+    def extra(self) -> str:
+        """Which extra of this package installs its client."""
+        return {"az": "azure", "gs": "gcs"}.get(self.protocol, self.protocol)
+
 
 def _secrets_of(options: Mapping[str, Any]) -> Iterator[str]:
     for name, value in options.items():
@@ -58,13 +58,16 @@ def _secrets_of(options: Mapping[str, Any]) -> Iterator[str]:
             yield from _secrets_of(value)
         elif isinstance(value, str) and (name == "key" or is_secret_name(name)):
             yield value
+            if name == "encryption_key":
+                yield b64encode(value.encode()).decode()  # as it is sent
+            if name == "sas_token":
+                yield from (secret for part, secret in parse_qsl(value.replace("+", "%2B")) if is_secret_name(part))
 
 
 def parse_storage_uri(uri: str) -> StorageUri:
     """Read a storage's URI.
 
     Raises:
-        LaterParameterError: TiCDC takes a parameter of it, and we do not yet.
         ValueError: it is none of ours; the text says what it must be, and names no value of a parameter.
     """
     parts = urlsplit(uri)
@@ -90,14 +93,13 @@ def parse_storage_uri(uri: str) -> StorageUri:
         if protocol == "s3" and plain in _IDLE_S3:
             idle.append((plain, _IDLE_S3[plain]))
             continue
-        if put is None and plain in LATER_PARAMETERS:
-            raise LaterParameterError(f"has the parameter `{plain}`, which is not supported yet")
         if put is None:
             unread.append(f"`{name}`" if value else "a parameter without value")
             continue
         put(options, value)
     if "role" in options and "arn" not in options["role"]:
         raise ValueError("has the parameter external-id without role-arn")
+    _check_encryption(options)
     path = unquote(parts.path).strip("/")
     root = f"{parts.netloc}/{path}" if path else parts.netloc
     public = f"{parts.scheme}://{root}"
@@ -140,11 +142,59 @@ def _accelerated(options: Options, value: str) -> None:
         s3.update(use_accelerate_endpoint=True, addressing_style="virtual")
 
 
-def _azure_host(options: Options, value: str) -> None:
-    host = value.removeprefix("https://").rstrip("/")
-    if "://" in host or "/" in host or not host:
-        raise ValueError("has an endpoint that is no https://host")
-    options["account_host"] = host
+def _given(name: str) -> _Put:
+    """Return what puts a parameter's value there; an empty one is none, as in TiCDC."""
+
+    def put(options: Options, value: str) -> None:
+        if value:
+            options[name] = value
+
+    return put
+
+
+def _endpoint(suffix: str = "") -> _Put:
+    """Return what puts an endpoint there: without ``/`` at its end, and without what every address of that API has."""
+
+    def put(options: Options, value: str) -> None:
+        if not value:
+            return
+        parts = urlsplit(value if "://" in value else f"https://{value}")
+        if parts.scheme not in ("http", "https") or not parts.netloc or "@" in parts.netloc:
+            raise ValueError("has an endpoint that is no https://host")
+        if parts.query or parts.fragment:
+            raise ValueError("has an endpoint with parameters; they belong to the storage, such as sas-token")
+        options["endpoint"] = f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/').removesuffix(suffix)}"
+
+    return put
+
+
+def _access_tier(options: Options, value: str) -> None:
+    if not value:
+        return
+    tier = value.lower().capitalize()
+    if tier == "Archive":
+        raise ValueError("has access-tier Archive: a file there cannot be read, and a changefeed reads its own again")
+    if tier not in ("Hot", "Cool", "Cold"):
+        raise ValueError("has access-tier that is none of Hot, Cool and Cold")
+    options["access_tier"] = tier
+
+
+def _encryption_key(options: Options, value: str) -> None:
+    if value and len(value.encode()) != _KEY_BYTES:
+        raise ValueError(f"has encryption-key that is not {_KEY_BYTES} bytes long, as AES-256 wants it")
+    _given("encryption_key")(options, value)
+
+
+def _sas_token(options: Options, value: str) -> None:
+    _given("sas_token")(options, value.removeprefix("?"))
+
+
+def _check_encryption(options: Options) -> None:
+    key, scope = "encryption_key" in options, "encryption_scope" in options
+    if (key or scope) and "access_tier" in options:
+        raise ValueError("has access-tier, which excludes encryption-scope and encryption-key")
+    if key and scope:
+        raise ValueError("has encryption-scope, which excludes encryption-key")
 
 
 def _copied(options: Mapping[str, Any]) -> Options:
@@ -173,12 +223,20 @@ _IDLE_S3 = {
 }
 _S3_DEFAULTS: Options = {"config_kwargs": {"s3": {"addressing_style": "path"}}}
 """TiDB addresses a bucket by path unless ``force-path-style=false``."""
-_GCS: dict[str, _Put] = {"credentials-file": _to("token"), "endpoint": _to("endpoint_url")}
+_GCS: dict[str, _Put] = {
+    "credentials-file": _given("credentials_file"),
+    "endpoint": _endpoint("/storage/v1"),
+    "storage-class": _given("storage_class"),
+    "predefined-acl": _given("predefined_acl"),
+}
 _AZURE: dict[str, _Put] = {
-    "account-name": _to("account_name"),
-    "account-key": _to("account_key"),
-    "sas-token": _to("sas_token"),
-    "endpoint": _azure_host,
+    "account-name": _given("account_name"),
+    "account-key": _given("account_key"),
+    "sas-token": _sas_token,
+    "endpoint": _endpoint(),
+    "access-tier": _access_tier,
+    "encryption-scope": _given("encryption_scope"),
+    "encryption-key": _encryption_key,
 }
 _REMOTE: dict[str, tuple[str, Options, dict[str, _Put]]] = {
     "s3": ("s3", _S3_DEFAULTS, _S3),

@@ -24,11 +24,12 @@ from schemas.ddl.job import DdlType
 from schemas.ids import Ts, UpstreamId, compose_ts
 from schemas.nodes.changefeed import ChangefeedInfo
 from schemas.sink.position import RowOp
-from tests.integration.processors.test_storage_sink import check_files, folder_files
+from tests.integration.processors.test_storage_sink import folder_files
 from tests.support.database.apply import rows, run_sql
 from tests.support.database.mariadb import mariadb
 from tests.support.processes.processors import Processors, processors_of
 from tests.support.topics.sink_log import SinkLog, form
+from tests.support.topics.storage_lives import check_files
 from tests.support.topics.storage_topic import PARTITIONS as FILE_PARTITIONS
 from tests.support.topics.storage_topic import START_TS, topic_of
 

@@ -1,34 +1,27 @@
 """Storage sinks over a real Kafka, into a folder and into a server that speaks S3: killed and begun again."""
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
 
 from compose.stack.local import Addresses
-from consumers.processors.core.storage.paths import METADATA
-from consumers.processors.processor import Assignment, ProcessorOptions
-from consumers.processors.storage.begin import begin_storage_work
 from consumers.processors.storage.store import LeasedStore, StorageUnavailableError, file_store
-from edges.kafka.access import KafkaAccess
-from edges.zookeeper.access import ZooKeeperAccess
 from edges.zookeeper.session import LeaseLostError
 from schemas.config.changefeed import load_changefeed
 from schemas.errors import BusError
-from schemas.ids import UpstreamId
-from schemas.nodes.changefeed import ChangefeedInfo
-from schemas.sink.position import POSITION_HEADER
 from schemas.sink.topic import sink_topic
 from tests.support.processes.aws import ask_s3, s3_keys
-from tests.support.rawlog.raw_log import create_topic
-from tests.support.topics.storage_share import WholeStorage
-from tests.support.topics.storage_topic import PARTITIONS, START_TS, Topic, check_schema_files, topic_of, visible
-
-SETTINGS = '[sink]\nfile-index-digit = 6\ndate-separator = "none"\n[sink.csv]\n'
-TURNS_MAX = 4_000
-Files = dict[str, bytes]
+from tests.support.topics.storage_lives import (
+    SETTINGS,
+    Files,
+    apply_with_crashes,
+    check_files,
+    info_of,
+    write_topic,
+)
+from tests.support.topics.storage_topic import topic_of
 
 
 def bucket_files(endpoint: str) -> Files:
@@ -37,44 +30,6 @@ def bucket_files(endpoint: str) -> Files:
 
 def folder_files(root: Path) -> Files:
     return {path.relative_to(root).as_posix(): path.read_bytes() for path in root.rglob("*") if path.is_file()}
-
-
-def info_of(name: str, uri: str) -> ChangefeedInfo:
-    return ChangefeedInfo(changefeed_id=name, upstream=UpstreamId("u"), sink_uri=uri, start_ts=START_TS)
-
-
-def write_topic(kafka: str, name: str, topic: Topic) -> None:
-    create_topic(kafka, name, PARTITIONS)
-    producer = Producer({"bootstrap.servers": kafka, "enable.idempotence": True})
-    for records in topic.values():
-        for record in records:
-            headers = [(POSITION_HEADER, record.position)]
-            producer.produce(name, record.value, record.key, record.partition, headers=headers)
-    assert producer.flush(60) == 0
-
-
-def assignment(kafka: str, info: ChangefeedInfo) -> Assignment:
-    options = ProcessorOptions(
-        changefeed_id=info.changefeed_id, kafka=KafkaAccess(kafka), zookeeper=ZooKeeperAccess("")
-    )
-    config = load_changefeed(info.sink_uri, SETTINGS)
-    return Assignment(options=options, info=info, config=config, stopped=lambda: False)
-
-
-def apply_with_crashes(kafka: str, info: ChangefeedInfo, last_ts: int, rng: random.Random) -> None:
-    """Begin, die after some turns without a word, begin again; the last life reads to the end."""
-    for turns in (rng.randint(0, 3), rng.randint(0, 20), TURNS_MAX):
-        work = begin_storage_work(assignment(kafka, info))
-        try:
-            run = WholeStorage(work.share, work.lead(1)[0], PARTITIONS)
-            for _ in range(turns):
-                run.turn()
-                if turns < TURNS_MAX and rng.random() < 0.3:
-                    run.finish()  # a flush in the middle of the topic
-                if run.checkpoint_ts == last_ts:
-                    break
-        finally:
-            work.close()
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -139,9 +94,3 @@ def test_storage_sink_into_a_folder_that_cannot_be_written_says_which_and_may_be
     (tmp_path / "out").unlink()
     apply_with_crashes(stack.kafka, info, last_ts, random.Random(1))
     check_files(folder_files(tmp_path / "out"), meant, last_ts)
-
-
-def check_files(files: Files, meant: Mapping[tuple[str, str], list[bytes]], last_ts: int) -> None:
-    check_schema_files(files)
-    assert visible(files) == meant
-    assert files[METADATA] == b'{"checkpoint-ts":%d}' % last_ts

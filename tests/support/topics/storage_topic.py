@@ -113,7 +113,7 @@ def in_parts(
         yield part_key, bytes(piece), at
 
 
-def visible(files: Mapping[str, bytes]) -> Lines:
+def visible(files: Mapping[str, bytes], extension: str = "csv") -> Lines:
     """Read the data files that index files name, by table version and number."""
     lines: Lines = {}
     folders = sorted(
@@ -125,7 +125,7 @@ def visible(files: Mapping[str, bytes]) -> Lines:
         last = file_number(files[f"{folder}/meta/CDC.index"].decode().strip())
         assert last is not None
         for number in range(1, last + 1):
-            rows_named = files[f"{folder}/CDC{number:06d}.csv"].splitlines(keepends=True)
+            rows_named = files[f"{folder}/CDC{number:06d}.{extension}"].splitlines(keepends=True)
             lines.setdefault((schema, table), []).extend(rows_named)
     return lines
 

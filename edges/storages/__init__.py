@@ -1,0 +1,1 @@
+"""Object storages: S3 by fsspec, Azure and Google by their own libraries, which an extra of each installs."""

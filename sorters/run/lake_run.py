@@ -298,7 +298,7 @@ class LakeRun:
                     if version.soft_deletes:
                         kept = sent_parts(kept, soft_delete_time(version, is_sql=False))
                     for part in kept:
-                        held.add(changes, part_changes(part, mode))
+                        held.add(changes, part_changes(part))
         resynced = [held.of(version) for version in self._resynced(tables, step)]
         yield from (changes for changes in held if not changes.is_empty or changes in resynced)
 

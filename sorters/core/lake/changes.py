@@ -26,16 +26,15 @@ POSITION = "_tidebus_position"
 _OPS = {RowKind.INSERT: "I", RowKind.UPDATE: "U", RowKind.DELETE: "D"}
 
 
-def part_changes(part: MountedPart, mode: LakeMode) -> pa.Table:
+def part_changes(part: MountedPart) -> pa.Table:
     """Return mounted rows of one table version: its columns (a DELETE's as they were), the change columns, and
-    ``POSITION``, in no particular order. Mode upsert makes a delete and an insert of an update that changes the key.
+    ``POSITION``, in no particular order. An update that changes the key is a delete and an insert.
 
     Raises:
         LakeValueError: a value does not fit its lake column.
         CorruptRowError: a row does not decode.
     """
-    halves = by_key(part) if mode == "upsert" else (part,)
-    return pa.concat_tables([_table(half) for half in halves])
+    return pa.concat_tables([_table(half) for half in by_key(part)])
 
 
 def in_order(changes: Iterable[pa.Table]) -> pa.Table:

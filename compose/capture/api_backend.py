@@ -174,14 +174,12 @@ class ApiBackend:
         mode: ImageMode,
         tables: Sequence[str],
         key_range: str | None = None,
-        *,
-        may_empty: bool = False,
     ) -> Sequence[TableId]:
         feed = self.feed(changefeed_id, namespace)
         check_mode(mode, feed.info.sink_uri)
         stored = self._named(feed, tables)
         if mode is ImageMode.RESYNC:
-            check_resync(feed.info, stored, may_empty=may_empty and key_range is None)
+            check_resync(feed.info, stored, is_part=key_range is not None)
         else:
             check_backfill(feed.info, stored)
         ids = _physical_ids(stored)

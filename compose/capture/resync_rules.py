@@ -12,8 +12,8 @@ from schemas.nodes.changefeed import ChangefeedInfo
 from schemas.rawlog.images import ImageMode
 from schemas.sink.position import RowOp
 from sorters.core.encode.sql.key_ranges import range_misfit
-from sorters.core.feed.emptied_tables import truncate_query
 from sorters.core.feed.feed import CompiledFeed, compile_feed
+from sorters.core.feed.resync_events import truncate_query
 
 _WITHOUT_DDL = frozenset({"avro", "debezium-avro"})
 _NO_TRUNCATE = "an event filter of the changefeed leaves the TRUNCATE TABLE out by which consumers empty it"
@@ -39,11 +39,11 @@ def check_backfill(info: ChangefeedInfo, tables: Iterable[StoredTable]) -> None:
             )
 
 
-def check_resync(info: ChangefeedInfo, tables: Iterable[StoredTable], *, may_empty: bool = False) -> None:
+def check_resync(info: ChangefeedInfo, tables: Iterable[StoredTable], *, is_part: bool = False) -> None:
     """Refuse a resync of tables with which it would be none.
 
     Args:
-        may_empty: a database may empty tables first of which it cannot delete rows range by range.
+        is_part: only a range of a table's keys is asked for.
 
     Raises:
         ImageRefusedError: it would; ``fields`` name the table and why. A backfill is possible all the same.
@@ -66,7 +66,7 @@ def check_resync(info: ChangefeedInfo, tables: Iterable[StoredTable], *, may_emp
             mode=ImageMode.RESYNC,
         )
     for stored in tables:
-        if why := _misfit(feed, stored, is_lake=is_lake, may_empty=may_empty):
+        if why := _misfit(feed, stored, is_lake=is_lake, is_part=is_part):
             raise ImageRefusedError(
                 "rows that the table's image lacks cannot be deleted, so it has no resync; `backfill` is possible",
                 changefeed=info.changefeed_id,
@@ -76,26 +76,19 @@ def check_resync(info: ChangefeedInfo, tables: Iterable[StoredTable], *, may_emp
             )
 
 
-def _misfit(feed: CompiledFeed, stored: StoredTable, *, is_lake: bool, may_empty: bool) -> str | None:
-    if stored.partition_ids:
+def _misfit(feed: CompiledFeed, stored: StoredTable, *, is_lake: bool, is_part: bool) -> str | None:
+    if is_lake and stored.partition_ids:
         return "it is partitioned: each partition is imaged by itself, and none tells the rows of the others"
     if not feed.has_processors and not is_lake:
         return _NO_TRUNCATE if _ignores_truncate(feed, stored) else None
     if RowOp.DELETE in feed.events.ignored_ops(stored.schema, stored.table):
         return "an event filter of the changefeed leaves its deletes out"
-    why = None if is_lake else range_misfit(stored.decode())
-    return why and _emptying_misfit(feed, stored, why, may_empty=may_empty)
-
-
-def _emptying_misfit(feed: CompiledFeed, stored: StoredTable, why: str, *, may_empty: bool) -> str | None:
-    """Return why a database cannot empty a table first either, which has no ranges for the reason ``why``."""
+    if is_lake:
+        return None
     if not stored.eligible:
         return "it has no key, so rows that come with an image and with changes would stand there twice"
-    if feed.bdr_mode:
-        return f"{why}; and with bdr-mode it cannot be emptied first, which the other cluster may take for a user's"
-    if _ignores_truncate(feed, stored):
-        return f"{why}; and {_NO_TRUNCATE}"
-    return None if may_empty else f"{why}; `--empty-first` lets the database empty it before its rows come"
+    why = range_misfit(stored.decode()) if is_part else None
+    return why and f"{why}; all of it can be resynced, without a range of keys"
 
 
 def _ignores_truncate(feed: CompiledFeed, stored: StoredTable) -> bool:

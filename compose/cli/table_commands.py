@@ -50,21 +50,9 @@ def backfill(
 @table.command()
 @_of_tables
 @_key_range
-@click.option(
-    "--empty-first",
-    is_flag=True,
-    help="Let a database empty a table first whose rows it cannot delete range by range; readers miss rows till then.",
-)
-def resync(
-    api: "ApiCalls",
-    changefeed_id: str,
-    namespace: str,
-    tables: tuple[str, ...],
-    where_key_range: str,
-    empty_first: bool,
-) -> None:
+def resync(api: "ApiCalls", changefeed_id: str, namespace: str, tables: tuple[str, ...], where_key_range: str) -> None:
     """Write each row that a table has, and delete what the destination has beside them; topics get a TRUNCATE first."""
-    _ask(api, "resync", changefeed_id, namespace, tables, where_key_range, empty_first=empty_first)
+    _ask(api, "resync", changefeed_id, namespace, tables, where_key_range)
 
 
 @table.command()
@@ -88,13 +76,9 @@ def _ask(
     namespace: str,
     tables: tuple[str, ...],
     key_range: str = "",
-    *,
-    empty_first: bool = False,
 ) -> None:
     path = f"{OURS}/changefeeds/{changefeed_id}/tables/{verb}"
     body: dict[str, Any] = {"tables": list(tables)}
     if key_range:
         body["where_key_range"] = key_range
-    if empty_first:
-        body["empty_first"] = True
     echo_json(api.call("POST", path, body, namespace=namespace))

@@ -22,6 +22,9 @@ op DELETE. Whatever row of the table it holds for goes, at that place of the ord
 So a message of one row is its head, key and row, and each literal ends as it does within a list of them: neighbours are
 a part of a statement as they stand in the message, and a processor looks at the heads alone, all at once.
 
+A form with :attr:`TableForm.notes` is of a table whose keys a resync may have noted (:class:`ResyncStep`): its rows are
+written over whatever is there, and what is noted of their keys is struck off.
+
 A joined message carries the position of its last row (:mod:`schemas.sink.position`). DDL events and watermarks have no
 key and a JSON value; DDL events go to every partition, since each must stop there.
 
@@ -32,13 +35,14 @@ import json
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from schemas.errors import CorruptDataError
-from schemas.ids import Ts
+from schemas.ids import TableId, Ts
 from schemas.json_text import read_json
 from schemas.sink.position import RowOp
 
@@ -59,8 +63,24 @@ _RANGE_VERSION = 4
 """Of a form whose key literals are conditions."""
 _KEYLESS_VERSION = 5
 """Of a form without key, of a table image or not."""
+_NOTED_VERSION = 6
+"""Of a form that says whose notes of keys its rows are struck off."""
 _OP_MAX = max(RowOp)
 IntArray = npt.NDArray[np.int64]
+
+
+NO_TABLE = TableId(0)
+
+
+class ResyncStep(StrEnum):
+    """What a DDL event without a statement has a database do for a resync, while all partitions stand still."""
+
+    NOTE = "note"
+    """Note the keys of all rows that the table has. From here on each row that is written strikes its key off."""
+    FORGET = "forget"
+    """Forget what is noted: the table is resynced in a way in which nothing can be deleted by it."""
+    DELETE = "delete"
+    """Delete the rows whose keys are left, and the notes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +98,8 @@ class TableForm:
     uniques: tuple[tuple[str, ...], ...] | None = None
     """Columns of all unique keys, of rows of a table image: the destination's table is held against them. None: of
     changes, which go where the rows before them went."""
+    notes: TableId = NO_TABLE
+    """The table by whose id its keys are noted, if they are: it is being resynced."""
 
     @property
     def name(self) -> str:
@@ -121,6 +143,16 @@ class SqlDdl:
     """Bits of upstream's sql_mode that say how the statement is read beside that, as TiDB has them."""
     clock: str = ""
     """What CURRENT_TIMESTAMP was, where it has filled a new column of old rows: ``YYYY-MM-DD hh:mm:ss[.f]`` in UTC."""
+    table_id: TableId = NO_TABLE
+    """Of the table, as upstream has it; of a partitioned one its own."""
+    ended: tuple[TableId, ...] = ()
+    """Tables that it makes others of, so that what is noted of their keys tells nothing any more."""
+    step: ResyncStep | None = None
+    """What is to be done in place of the statement, which is for people then."""
+    key: tuple[str, ...] = ()
+    """Of such a step: the columns of the handle key."""
+    key_types: tuple[str, ...] = ()
+    """Their types as SQL."""
 
     @property
     def name(self) -> str:
@@ -195,14 +227,18 @@ def encode_form(form: TableForm) -> bytes:
     """Return a row message's key."""
     parts = [_VERSION, form.schema, form.table, form.version, form.columns, form.key]
     parts[0] = _form_version(form)
-    if form.uniques is not None:
+    if form.uniques is not None or form.notes:
         parts.append(form.uniques)
+    if form.notes:
+        parts.append(form.notes)
     return json.dumps(parts, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogateescape")
 
 
 def _form_version(form: TableForm) -> int:
     if form.is_keyless:
         return _KEYLESS_VERSION
+    if form.notes:
+        return _NOTED_VERSION
     if form.uniques is not None:
         return _IMAGE_VERSION
     return _RANGE_VERSION if form.is_range else _VERSION
@@ -216,7 +252,7 @@ def decode_form(key: bytes) -> TableForm:
     """
     try:
         version, schema, table, ts, columns, handle, *more = read_json(key.decode("utf-8", "surrogateescape"))
-        uniques = None if not more else tuple(tuple(map(str, unique)) for unique in more[0])
+        uniques = tuple(tuple(map(str, unique)) for unique in more[0]) if more and more[0] is not None else None
         form = TableForm(
             schema=schema,
             table=table,
@@ -224,6 +260,7 @@ def decode_form(key: bytes) -> TableForm:
             columns=tuple(columns),
             key=tuple(handle),
             uniques=uniques,
+            notes=TableId(int(more[1])) if len(more) > 1 else NO_TABLE,
         )
         if version != _form_version(form):
             raise ValueError(f"version {version}, ours is {_VERSION}: sorter and processors are of one release")
@@ -306,6 +343,11 @@ def encode_ddl(ddl: SqlDdl) -> bytes:
         "plain_backslashes": ddl.plain_backslashes,
         "sql_mode": ddl.sql_mode,
         "clock": ddl.clock,
+        "table_id": ddl.table_id,
+        "ended": ddl.ended,
+        "step": ddl.step or "",
+        "key": ddl.key,
+        "key_types": ddl.key_types,
     }
     return json.dumps(parts).encode()
 
@@ -329,6 +371,11 @@ def decode_ddl(value: bytes) -> SqlDdl:
             plain_backslashes=bool(raw["plain_backslashes"]),
             sql_mode=int(raw.get("sql_mode", 0)),
             clock=raw["clock"],
+            table_id=TableId(int(raw.get("table_id", NO_TABLE))),
+            ended=tuple(TableId(int(table)) for table in raw.get("ended", ())),
+            step=ResyncStep(raw["step"]) if raw.get("step") else None,
+            key=tuple(map(str, raw.get("key", ()))),
+            key_types=tuple(map(str, raw.get("key_types", ()))),
         )
     except (ValueError, KeyError, TypeError, OverflowError, AttributeError) as error:
         raise CorruptDataError("ddl message does not decode", value=value[:200], reason=repr(error)) from error

@@ -27,6 +27,7 @@ from sorters.core.records.order import (
     sort_records,
 )
 from sorters.core.rows.lacking_rows import lacking_records
+from sorters.core.rows.noted_forms import with_notes
 from sorters.core.rows.shared_pass import KeptPasses, run_chunks
 from sorters.core.rows.table_plans import TablePlans
 from sorters.core.state_proof.deltas import StateDeltas, StateLedger
@@ -127,7 +128,7 @@ def output_records(  # noqa: PLR0913 # what a cut is made of, and who counts it
     lacking: list[OutputRecords] = []
     if cut.resynced:
         chunks = _noting_what_lacks(chunks, cut, program, ledger, lacking)
-    yield from run_chunks(
+    made = run_chunks(
         chain(changes, chunk_changes(chunks, program.is_wanted, gather)),
         program.schemas,
         program.feed,
@@ -140,6 +141,7 @@ def output_records(  # noqa: PLR0913 # what a cut is made of, and who counts it
         ledger=ledger,
         states=states,
     )
+    yield from (with_notes(records, cut.noted) for records in made) if cut.noted else made
     yield from lacking
 
 

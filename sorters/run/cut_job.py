@@ -154,6 +154,8 @@ class CutJob:
         """
         if (note := preparation.watermark_note(cut)) is not None:
             cut = replace(cut, note=note)
+        if cut.resync:
+            cut = replace(cut, noted=preparation.noted_names(cut))
         orders, choice = _Orders(cut, preparation, extras, encoded_at_ms), self.choose(cut, backlog=backlog)
         counts = self._run_on_driver(orders) if choice.runner is Runner.DRIVER else None
         if counts is None:

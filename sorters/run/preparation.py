@@ -4,22 +4,23 @@ It hangs on the schema, so it is made anew when a DDL within the range has chang
 had rows (:mod:`sorters.run.ready_tables`).
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 from schemas.ddl.schema_change import SchemaChange
 from schemas.flow.flow_sum import TableSums
 from schemas.ids import TableId, Ts
+from schemas.rawlog.images import IdRange
 from schemas.sink.image_note import ImageNote, WatermarkNote
 from sorters.core.cut.cut import Cut
 from sorters.core.cut.watermark_pace import watermark_is_due
 from sorters.core.feed.companions import bootstrap_records, ddl_records, start_bootstraps, watermark_records
 from sorters.core.feed.cut_tables import CutTables
-from sorters.core.feed.emptied_tables import emptied_records, emptied_tables
 from sorters.core.feed.feed import CompiledFeed
 from sorters.core.feed.image_notes import NotedTables, note_of, watermark_note
 from sorters.core.feed.initial_schemas import initial_schemas
+from sorters.core.feed.resync_events import noted_names, resync_events, resync_records
 from sorters.core.feed.route_check import check_routes
 from sorters.core.feed.scope import concerns, watermark_topics_at
 from sorters.core.records.order import OutputRecords, join_records
@@ -64,6 +65,8 @@ class Preparation:
         self._watermark_topics: tuple[str, ...] = ()
         self._noted: NotedTables | None = None
         """As of the last DDL, once a watermark has to speak of images."""
+        self._resynced: tuple[tuple[IdRange, ...], Mapping[tuple[str, str, Ts], TableId]] | None = None
+        """Of the last cut with a resync, until a DDL changes its tables."""
         self._cut_tables = CutTables()
 
     def follow_growth(self, border_ts: Ts) -> None:
@@ -112,7 +115,7 @@ class Preparation:
             if self._sender is not None:
                 self._sender[1].note_changed(touched)
             self._watermark_topics = watermark_topics_at(store, cut.upto_ts, self.feed)
-            self._noted = None
+            self._noted = self._resynced = None
         elif self._program is not None and self._program.schemas is not store:
             # Tables of system schemas are no change, but their rows must be known for what they are.
             self._program = FeedProgram(store, self.feed)
@@ -149,15 +152,15 @@ class Preparation:
 
     def companions(self, cut: Cut, encoded_at_ms: int) -> OutputRecords:
         """Return the records of a cut that stem from no row: its DDL events, the watermarks of its end if due, what
-        empties tables that are resynced, and the schemas that are sent within it, other than those of
+        begins and ends resyncs, and the schemas that are sent within it, other than those of
         :meth:`schemas_at_start`.
         """
         store = self._schemas.store
         ddl = ddl_records(store, cut.after_ts, cut.upto_ts, self.feed, encoded_at_ms)
         bootstraps = bootstrap_records(store, cut.after_ts, cut.upto_ts, self.feed, encoded_at_ms, at_start=False)
-        if emptied := emptied_tables(cut, self.feed):
-            self.make_ready(cut, emptied)
-            ddl = join_records([ddl, emptied_records(cut, store, self.feed, encoded_at_ms)])
+        if events := resync_events(cut, store, self.feed):
+            self.make_ready(cut, {table for event in events if event.post for table in event.post.physical_ids})
+            ddl = join_records([ddl, resync_records(events, self.feed, encoded_at_ms)])
         topics = self._watermark_topics
         messages = sum(self.feed.partitions[topic] for topic in topics)
         note = self._image_note(cut)
@@ -170,6 +173,12 @@ class Preparation:
         """Return what watermarks of a cut that was begun say of table images; None: nothing."""
         note = self._image_note(cut)
         return None if note is None else watermark_note(cut, note)
+
+    def noted_names(self, cut: Cut) -> Mapping[tuple[str, str, Ts], TableId]:
+        """Return :func:`sorters.core.feed.resync_events.noted_names` of a cut that was begun."""
+        if self._resynced is None or self._resynced[0] != cut.resync:
+            self._resynced = cut.resync, noted_names(cut, self._schemas.store, self.feed)
+        return self._resynced[1]
 
     def _image_note(self, cut: Cut) -> ImageNote | None:
         if self.feed.has_processors or (cut.left_out is None and cut.read_again is None):

@@ -124,11 +124,8 @@ class Backend(Protocol):
         mode: ImageMode,
         tables: Sequence[str],
         key_range: str | None = None,
-        *,
-        may_empty: bool = False,
     ) -> Sequence[TableId]:
-        """Ask for images of tables of a changefeed, ``schema.table`` each; return their physical ids. For a resync
-        ``may_empty`` lets a database empty a table first, where it can delete no ranges.
+        """Ask for images of tables of a changefeed, ``schema.table`` each; return their physical ids.
 
         Raises:
             ImageRefusedError: a range of keys is named, and several tables or one that has no such range.

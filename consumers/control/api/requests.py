@@ -104,9 +104,6 @@ class TablesBody(Body):
     where_key_range: str | None = Field(
         default=None, max_length=100, description="START:END of the one table's integer key, END not included"
     )
-    empty_first: bool = Field(
-        default=False, description="a resync may empty a database's table first, where it can delete no ranges of keys"
-    )
 
 
 class SomeTablesBody(Body):

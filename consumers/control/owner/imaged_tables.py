@@ -29,7 +29,7 @@ from schemas.ddl.schema_store import SchemaStore
 from schemas.errors import BusError
 from schemas.ids import CaptureId, TableId, Ts
 from schemas.rawlog.frontier import FrontierRecord, LandingReport, needed_ts
-from schemas.rawlog.images import NO_IMAGES, ImageMode, ImageState, KeyRange, ScanResult, missing_keys
+from schemas.rawlog.images import NO_IMAGES, ImageFeed, ImageMode, ImageState, KeyRange, ScanResult, missing_keys
 
 log = logging.getLogger(__name__)
 
@@ -222,7 +222,13 @@ class ImagedTables:
             self._answered[name] = answered
             self._known.answered(name, answered)
         requested = {
-            mode: sorted(t for t in wanted if AskedTable(mode, t) not in answered and _holds(own, t))
+            mode: sorted(
+                table
+                for table in wanted
+                if AskedTable(mode, table) not in answered
+                and _holds(own, table)
+                and not (mode is ImageMode.RESYNC and self._waits_for_partitions(before.images.feed(name), table))
+            )
             for mode, wanted in wish.asked.requested.items()
         }
         ranged = {asked: keys for asked, keys in wish.asked.ranged.items() if AskedTable(*asked, keys) not in answered}
@@ -247,6 +253,13 @@ class ImagedTables:
         """
         since_s = self._strange.setdefault((name, asked), self._clock())
         return self._clock() >= since_s + SETTINGS_S
+
+    def _waits_for_partitions(self, feed: ImageFeed | None, table: TableId) -> bool:
+        """Tell whether a partition's resync must wait for another image of one beside it: all begin together."""
+        stored = self._store.newest_of(table)
+        if feed is None or stored is None:
+            return False
+        return any(feed.mode_of(each) not in (None, ImageMode.RESYNC) for each in stored.partition_ids)
 
     def _own_tables(self, name: str, tables: FeedTables, since_ts: Ts) -> list[TableId]:
         """Return ``tables.tables(since_ts)``, sorted anew only where it can be other than before."""

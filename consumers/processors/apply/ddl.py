@@ -16,6 +16,9 @@ statement is lost (``read-timeout`` has passed, say), and where an earlier proce
 first: one that is under way is waited for, and one that was called off is an error, as in TiCDC
 (:mod:`consumers.processors.core.apply.ddl_jobs`). What they do not know, the fingerprint tells as anywhere.
 
+**A resync's steps** (:mod:`consumers.processors.apply.resync`) come as DDL without a statement, and are done again from
+their beginning wherever one was begun.
+
 **An index beside the rows.** One that can be built so (:mod:`consumers.processors.core.apply.index_ddl`) is only noted
 when its turn comes; all go on behind it, and it is built then, with a lock of its own. The checkpoint stays below
 it until it is there, and a later DDL on its table waits.
@@ -23,7 +26,6 @@ it until it is there, and a later DDL on its table waits.
 
 import hashlib
 import logging
-import re
 import time
 from collections.abc import Callable, Collection
 from datetime import UTC, datetime
@@ -44,7 +46,9 @@ from consumers.processors.apply.errors import (
     may_heal,
     reason,
 )
+from consumers.processors.apply.fingerprint import fingerprint
 from consumers.processors.apply.index_builder import IndexBuilder
+from consumers.processors.apply.resync import end_notes, run_step
 from consumers.processors.core.apply.ddl_jobs import DdlJob, JobVerdict, verdict
 from consumers.processors.core.apply.index_ddl import IndexDdl, builds_apart
 from consumers.processors.core.apply.partition import DdlMark
@@ -60,14 +64,6 @@ JOB_WAIT_S = 5.0
 LOCK_WAIT_S = 1
 """Of one request for the lock; between two we look who holds it, and whether we shall stop."""
 _SCHEMA_TYPES = frozenset({DdlType.CREATE_SCHEMA, DdlType.DROP_SCHEMA, DdlType.MODIFY_SCHEMA_CHARSET})
-_NO_SUCH = frozenset({1049, 1146, 1109, 1051})
-"""Unknown database, no such table, unknown table."""
-_TABLE_ID = (
-    "SELECT tidb_table_id FROM information_schema.tables"
-    " WHERE LOWER(table_schema) = LOWER(%s) AND LOWER(table_name) = LOWER(%s)"
-)
-_AUTO_INCREMENT = re.compile(r" AUTO_INCREMENT=\d+")
-"""Moves with rows that somebody inserts; no DDL is told by it."""
 DDL_SQL_MODE = "STRICT_TRANS_TABLES,NO_AUTO_VALUE_ON_ZERO,NO_ENGINE_SUBSTITUTION,ALLOW_INVALID_DATES"
 
 _SYNTAX_MODES = {
@@ -150,6 +146,8 @@ class DdlRunner:
             DdlRefusedError: it was under way, and was called off.
             ProcessorReplacedError, DestinationUnreachableError, DestinationRefusedError
         """
+        if mark.ddl.step is not None:
+            return False
         connection = self.destination.connect()
         try:
             self._lock(connection)
@@ -167,6 +165,7 @@ class DdlRunner:
         Raises:
             DdlRefusedError: the destination does not take it.
             RecoverRefusedError: it cannot bring a dropped table back.
+            ShapeDiffersError: a table that is to be resynced is not there, or has another key.
             ProcessorReplacedError, DestinationUnreachableError, DestinationRefusedError
         """
         if builds_apart(mark.ddl):
@@ -177,12 +176,19 @@ class DdlRunner:
             self._lock(connection)
             # Under the lock: who comes after us waits for it, and who came before us is known by now.
             self.destination.check_revision(connection)
-            self._query(connection, mark.ddl)
+            if mark.ddl.step is None:
+                self._query(connection, mark.ddl)
+            else:
+                run_step(connection, self.destination.feed, mark.ddl, self.destination.fence, self._go_on)
         except pymysql.MySQLError as error:
-            if not (may_heal(error) and self._goes_on(mark)):
+            if mark.ddl.step is not None or not (may_heal(error) and self._goes_on(mark)):
                 raise self._failed(error, mark) from error
         finally:
             connection.close()
+
+    def _go_on(self) -> None:
+        if self.stopped() or self.indexes.is_closed:
+            raise StoppedError("told to stop in the middle of a resync")
 
     def _build(self, index: IndexDdl) -> None:
         """Build an index, unless it is there already, and note that."""
@@ -264,6 +270,8 @@ class DdlRunner:
         connection = self.destination.connect()
         try:
             before, noted_s = self.destination.noted(connection) if mark.position == self._apart else (None, 0)
+            if mark.ddl.step is None:
+                end_notes(connection, self.destination.feed, mark.ddl)
             apart = None if before is None else IndexDdl(mark.position, mark.start_ts, mark.ddl, before, noted_s)
             self.destination.pass_ddl(connection, mark.position, next_offsets, apart)
         except pymysql.MySQLError as error:
@@ -362,32 +370,3 @@ def _text(ddl: SqlDdl) -> bytes:
         # Jobs of the destination have other numbers: that one may have dropped another table.
         return b"RECOVER TABLE " + quoted(ddl.schema) + b"." + quoted(ddl.table)
     return query
-
-
-def fingerprint(connection: Connection, ddl: SqlDdl) -> str:
-    """Return a digest of how the destination has what a DDL is about."""
-    schemas = sorted({ddl.schema, ddl.pre_schema} - {""})
-    parts = [_shown(connection, b"SHOW CREATE DATABASE " + quoted(schema)) for schema in schemas]
-    for schema, table in sorted({(ddl.schema, ddl.table), (ddl.pre_schema, ddl.pre_table)}):
-        if schema and table:
-            parts.append(_shown(connection, b"SHOW CREATE TABLE " + quoted(schema) + b"." + quoted(table)))
-    if ddl.ddl_type == DdlType.EXCHANGE_PARTITION and ddl.pre_table:
-        parts.append(_rows_shown(connection, ddl.pre_schema, ddl.pre_table))
-    return hashlib.sha256("\n".join(parts).encode("utf-8", "surrogateescape")).hexdigest()
-
-
-def _rows_shown(connection: Connection, schema: str, table: str) -> str:
-    if is_tidb(connection):
-        return str(select(connection, _TABLE_ID, (schema, table)))
-    return _shown(connection, b"CHECKSUM TABLE " + quoted(schema) + b"." + quoted(table))
-
-
-def _shown(connection: Connection, sql: bytes) -> str:
-    try:
-        with connection.cursor() as cursor:
-            cursor.execute(sql.decode("utf-8", "surrogateescape"))
-            return _AUTO_INCREMENT.sub("", str(cursor.fetchall()))
-    except pymysql.MySQLError as error:
-        if errno(error) in _NO_SUCH:
-            return "absent"
-        raise

@@ -8,7 +8,7 @@ word of a leader before the last one that gave it to somebody.
 """
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import pymysql
@@ -18,13 +18,14 @@ from consumers.processors.apply.errors import (
     ProcessorReplacedError,
     general_error,
 )
+from consumers.processors.apply.resync import noted_tables
 from consumers.processors.apply.row_writer import PositionMovedError, write_rows
 from consumers.processors.apply.shape import ShapeCheck
 from consumers.processors.core.apply.index_ddl import IndexDdl
 from consumers.processors.core.apply.partition import Claim
 from consumers.processors.core.apply.statements import StatementSettings
 from schemas.ids import Ts
-from schemas.sink.sql_rows import decode_ddl, encode_ddl
+from schemas.sink.sql_rows import NO_TABLE, decode_ddl, encode_ddl
 
 Result = TypeVar("Result")
 
@@ -215,11 +216,18 @@ class DatabaseDestination:
         move = self._move(connection, part, before, PartitionPosition(claim.position, claim.next_offset))
         try:
             self._shapes.check(connection, claim.rows)
-            write_rows(connection, move, claim.rows, self._settings)
+            write_rows(connection, move, claim.rows, self._with_notes(connection, claim))
         except pymysql.MySQLError as error:
             raise general_error(error, partition=part) from error
         except PositionMovedError as error:
             raise self._replaced(partition=part) from error
+
+    def _with_notes(self, connection: Connection, claim: Claim) -> StatementSettings:
+        """Return how a claim's rows are written. What is noted changes only while all partitions stand still."""
+        tables = {part.form.notes for part in claim.rows.slices} - {NO_TABLE}
+        if not tables:
+            return self._settings
+        return replace(self._settings, noted=noted_tables(connection, self.feed, tables))
 
     def keep(self, connection: Connection, part: int, before: bytes, at: PartitionPosition) -> None:
         """Move a partition's position over what holds no rows.
@@ -299,6 +307,17 @@ class DatabaseDestination:
         """
         sql = "SELECT COUNT(*) FROM tidebus.changefeed WHERE feed = %s AND revision = %s"
         if select(connection, sql, (self.feed, self.revision))[0][0] != 1:
+            raise self._replaced()
+
+    def fence(self, connection: Connection) -> None:
+        """Make sure that no other processor takes the lead over before the end of the caller's transaction.
+
+        Raises:
+            ProcessorReplacedError: one has.
+        """
+        sql = "SELECT revision FROM tidebus.changefeed WHERE feed = %s FOR UPDATE"
+        if select(connection, sql, (self.feed,)) != [(self.revision,)]:
+            connection.rollback()
             raise self._replaced()
 
     def _note(self, connection: Connection, sql: str, arguments: tuple[object, ...]) -> None:

@@ -6,13 +6,13 @@ wait for tables that it does not contain: :func:`frontier_for` takes a frontier 
 for its own.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from schemas.errors import InvariantBrokenError
 from schemas.ids import TableId, Ts
 from schemas.rawlog.frontier import FrontierRecord, HeldDdl, HeldTables, widened
-from schemas.rawlog.images import NO_IMAGES, ImageChunk, ImageState
+from schemas.rawlog.images import NO_IMAGES, IdRange, ImageChunk, ImageState
 from schemas.rawlog.region_batch import BatchHead
 from schemas.sink.image_note import WatermarkNote
 from sorters.core.cut.images import FeedImages, LeftOut, images_of
@@ -50,10 +50,14 @@ class Cut:
     """Of table images: they go out at ``upto_ts``, after its changes."""
     resynced: frozenset[TableId] = frozenset()
     """Tables of ``chunks`` that are to lose what their image lacks."""
+    resync: tuple[IdRange, ...] = ()
+    """All tables that are to lose what their image lacks."""
     read_again: LeftOut | None = None
     """Tables that an image reads again, with what of them is done; all of their changes go out."""
     note: WatermarkNote | None = None
     """What its watermarks say of table images; None: nothing. It is put in as the cut is run."""
+    noted: Mapping[tuple[str, str, Ts], TableId] = field(default_factory=dict, compare=False)
+    """Tables whose rows strike off noted keys at a database, by name and version there. It is put in as well."""
     states: StatePlan = field(default_factory=dict, compare=False)
     """Which of its rows count for state proofs; what is written does not hang on it."""
 
@@ -157,6 +161,7 @@ def cut_between(
         left_out=left_out,
         chunks=chunks,
         resynced=frozenset() if second.images is None else second.images.resynced(chunks),
+        resync=() if second.images is None else second.images.resync,
         read_again=None if second.images is None else second.images.read_again_after(after_ts),
     )
 

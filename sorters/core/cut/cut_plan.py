@@ -127,6 +127,7 @@ def _say_the_same(before: ChangefeedFrontier, step: ChangefeedFrontier, followin
     first, second = (step.images, before.resolved_ts), (following.images, step.resolved_ts)
     return (
         _waits(*first) == _waits(*second)
+        and step.images.resync == following.images.resync
         and not step.images.has_chunk(before.resolved_ts, step.resolved_ts)
         and not following.images.has_chunk(step.resolved_ts, following.resolved_ts)
     )

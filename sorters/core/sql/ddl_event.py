@@ -11,6 +11,7 @@ from enum import Enum
 from schemas.ddl.job import DDL_TYPE_NAMES, DdlJob, DdlType
 from schemas.ddl.schema_change import SchemaChange, StoredTable, TableChange
 from schemas.ids import TableId, Ts
+from schemas.sink.sql_rows import ResyncStep
 from sorters.core.sql.restore import restore, restore_tokens
 from sorters.core.sql.tokens import MODE_NO_BACKSLASH_ESCAPES, UnsupportedSqlError, quote_name, split_statements
 
@@ -57,6 +58,8 @@ class DdlEvent:
     """The table before it; None when it came with this DDL, and for schemas."""
     referred: tuple[tuple[str, str], ...]
     """Schema and table of what the job reads and does not change, such as the table after LIKE."""
+    step: ResyncStep | None = None
+    """What a database is to do in place of the statement."""
 
     @property
     def query(self) -> str:

@@ -10,18 +10,14 @@ from compose.stack.mariadb import LocalMariaDb
 from consumers.processors.apply.errors import RecoverRefusedError, RowRefusedError, ShapeDiffersError
 from schemas.config.changefeed import load_changefeed
 from schemas.ddl.job import DdlType
-from schemas.ids import TableId, Ts
 from schemas.sink.position import RowOp
 from sorters.core.feed.ddl_filter import events_to_send
-from sorters.core.feed.emptied_tables import emptied_records
 from sorters.core.feed.feed import compile_feed
-from sorters.core.records.order import OutputRecords
 from tests.support.database.apply import START_TS, Crash, Faults, Processor, faulty_connections, rows, run_sql, table
 from tests.support.database.apply_tables import A, B, feed, two_tables
 from tests.support.database.mariadb import mariadb
 from tests.support.recorded.ddl_jobs import job, snapshot, table_info
 from tests.support.topics.sink_log import SinkLog, form
-from tests.unit.images.test_resync import UNIQUE, database, opened
 
 __all__ = ["feed", "mariadb"]
 
@@ -66,7 +62,7 @@ def test_apply_images_that_a_sorter_writes_again_change_nothing(mariadb: LocalMa
     assert sorted(table(mariadb, "d.a")) == [*SOURCE, (10, 10)]
 
 
-def _deaths(  # what is applied, where, and how it is looked at
+def killed_everywhere(  # what is applied, where, and how it is looked at
     mariadb: LocalMariaDb,
     log: SinkLog,
     fresh_name: Callable[[str], str],
@@ -110,7 +106,7 @@ def test_apply_killed_at_every_statement_of_an_image_goes_on_exactly_once(
     def check() -> None:
         assert table(mariadb, "d.a") == SOURCE
 
-    died, statements = _deaths(mariadb, log, fresh_name, begin, check)
+    died, statements = killed_everywhere(mariadb, log, fresh_name, begin, check)
     # Workers run their statements in another order now and then, so that the last numbers may be missed.
     assert died >= statements - 5 > 30
 
@@ -187,58 +183,7 @@ def test_apply_resync_deletes_what_chunks_lack_and_nothing_that_came_later_where
     begin()
     Processor(mariadb, log, fresh_name("at once")).apply(30)
     check()
-    died, statements = _deaths(mariadb, log, fresh_name, begin, check, step=2)
-    assert died >= statements // 2 - 5 > 10
-
-
-T = form("d.t", "k", "v", key=("k",))
-
-
-def _truncate() -> OutputRecords:
-    """What a sorter writes at 10 for a resync of s.one, which goes into d.t and has no clustered key."""
-    store = snapshot(("s", 1, [{**table_info(11, "one"), "pk_is_handle": False, **UNIQUE}]))
-    route = {"matcher": ["s.one"], "target-schema": "d", "target-table": "t"}
-    feed = database({"sink": {"dispatchers": [route]}}, store).feed
-    both = replace(feed, partitions=dict.fromkeys(feed.partitions, 2))
-    return emptied_records(replace(opened(TableId(11)), upto_ts=Ts(10)), store, both, 1)
-
-
-def _emptied_log() -> SinkLog:
-    """A resync that begins with a TRUNCATE, in two chunks; changes before it, of keys of either chunk, and behind."""
-    log = SinkLog()
-    log.rows(0, T, 8, (INSERT, "'x'", "('x',1)"))
-    log.rows(1, A, 9, (INSERT, "1", "(1,1)"))
-    for record in _truncate().to_pylist():
-        log.add(record["partition"], record["position"], record["key"], record["value"])
-    log.rows(0, T, 11, (UPDATE, "'B'", "('B',20)"), (DELETE, "'gone'", ""), (INSERT, "'y'", "('y',2)"))
-    log.watermark(12)
-    log.image(0, T, 15, ("'a'", "('a',1)"), ("'B'", "('B',20)"))
-    log.rows(0, T, 16, (UPDATE, "'x'", "('x',10)"), (DELETE, "'a'", ""))
-    log.image(0, T, 20, ("'x'", "('x',10)"), ("'y'", "('y',2)"))
-    log.rows(0, T, 21, (UPDATE, "'y'", "('y',200)"))
-    log.watermark(30)
-    return log
-
-
-@pytest.mark.timeout(600)
-def test_apply_resync_that_empties_a_table_of_texts_has_its_rows_and_no_others_wherever_it_dies(
-    mariadb: LocalMariaDb, fresh_name: Callable[[str], str]
-) -> None:
-    log = _emptied_log()
-
-    def begin() -> None:
-        run_sql(
-            mariadb,
-            *("DROP DATABASE IF EXISTS d", "CREATE DATABASE d"),
-            *("CREATE TABLE d.t (k VARCHAR(9) PRIMARY KEY, v INT)", "CREATE TABLE d.a (id INT PRIMARY KEY, v INT)"),
-            "INSERT INTO d.t VALUES ('stale', -1), ('a', -1), ('B', -1), ('y ', -1), ('gone', -1), ('é', -1)",
-        )
-
-    def check() -> None:
-        assert sorted(table(mariadb, "d.t")) == [("B", 20), ("x", 10), ("y", 200)]
-        assert table(mariadb, "d.a") == [(1, 1)]
-
-    died, statements = _deaths(mariadb, log, fresh_name, begin, check, step=2)
+    died, statements = killed_everywhere(mariadb, log, fresh_name, begin, check, step=2)
     assert died >= statements // 2 - 5 > 10
 
 

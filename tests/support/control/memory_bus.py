@@ -83,7 +83,6 @@ class Memory:
         """None: one that names itself alone."""
         self.imaged: list[tuple[str, str, ImageMode, list[str]]] = []
         self.key_ranges: list[str | None] = []
-        self.emptied: list[str] = []
         self.broken: Exception | None = None
         self.snapshot = MetricsSnapshot(at_s=0.0, pull=None, feeds=None)
 
@@ -135,11 +134,8 @@ class Memory:
         mode: ImageMode,
         tables: Sequence[str],
         key_range: str | None = None,
-        *,
-        may_empty: bool = False,
     ) -> Sequence[TableId]:
         self.feed(changefeed_id, namespace)
-        self.emptied += list(tables) if may_empty else []
         self.imaged.append((namespace, changefeed_id, mode, list(tables)))
         self.key_ranges.append(key_range)
         return self.table_ids

@@ -28,6 +28,7 @@ _NOTES = """
     CREATE TABLE position (feed, part, revision, opened DEFAULT 0, position, next_offset, commit_ts,
                            PRIMARY KEY (feed, part));
     CREATE TABLE index_ddl (feed, position, start_ts, ddl, ddl_before, noted_at, PRIMARY KEY (feed, position));
+    CREATE TABLE resync (feed, table_id, notes, key_columns, PRIMARY KEY (feed, table_id));
 """
 
 

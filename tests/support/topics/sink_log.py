@@ -6,9 +6,18 @@ from dataclasses import dataclass, field, replace
 
 from consumers.processors.sink_source import SinkRecord
 from schemas.ddl.job import DdlType
-from schemas.ids import Ts
+from schemas.ids import TableId, Ts
 from schemas.sink.position import Position, PositionClass, RowOp
-from schemas.sink.sql_rows import SqlDdl, SqlRow, TableForm, encode_ddl, encode_form, encode_rows, encode_watermark
+from schemas.sink.sql_rows import (
+    ResyncStep,
+    SqlDdl,
+    SqlRow,
+    TableForm,
+    encode_ddl,
+    encode_form,
+    encode_rows,
+    encode_watermark,
+)
 
 
 def form(name: str, *columns: str, key: Sequence[str] = ("id",), version: int = 1) -> TableForm:
@@ -65,6 +74,8 @@ class SinkLog:
         pre: str = "",
         restored: bool = False,
         at_start: int | None = None,
+        table_id: int = 0,
+        ended: Sequence[int] = (),
     ) -> None:
         """Write a DDL event to every partition; ``at_start``: of a table as of the start, the so manyth."""
         schema, _, table = name.partition(".")
@@ -78,10 +89,31 @@ class SinkLog:
             pre_table=pre_table,
             query=query,
             plain_backslashes=restored,
+            table_id=TableId(table_id),
+            ended=tuple(map(TableId, ended)),
         )
         position = Position(Ts(commit_ts), PositionClass.DDL, Ts(commit_ts - 1), key=bytes(4)).encode()
         if at_start is not None:
             position = Position(Ts(commit_ts), PositionClass.BOOTSTRAP, key=at_start.to_bytes(9, "big")).encode()
+        for part in range(self.partitions):
+            self.add(part, position, None, encode_ddl(event))
+
+    def step(self, ts: int, step: ResyncStep, table: TableForm, *key_types: str) -> None:
+        """Write to every partition what a database is to do at ``ts`` for a resync of a table with ``notes``."""
+        event = SqlDdl(
+            commit_ts=Ts(ts),
+            ddl_type=int(DdlType.TRUNCATE_TABLE),
+            schema=table.schema,
+            table=table.table,
+            pre_schema="",
+            pre_table="",
+            query=f"/* {step} */",
+            table_id=table.notes,
+            step=step,
+            key=table.key,
+            key_types=key_types,
+        )
+        position = Position(Ts(ts), PositionClass.DDL, Ts(ts), key=bytes(4)).encode()
         for part in range(self.partitions):
             self.add(part, position, None, encode_ddl(event))
 

@@ -63,7 +63,7 @@ def test_lake_whose_history_is_lost_is_not_told_to_resume_elsewhere() -> None:
     ("sink", "said"),
     [
         ("kafka", "TRUNCATE TABLE"),
-        ("tidb", "deleted, in the chunk's own transaction"),
+        ("tidb", "goes with the chunk"),
         ("iceberg", "mode upsert alone"),
         ("s3", "Files have no place"),
     ],

@@ -95,6 +95,6 @@ def test_tables_over_a_recording_are_those_of_the_schema_at_each_ddl() -> None:
         if replaced is not None:
             moved += 1
             assert replaced.come <= at.keys()
-            assert not replaced.gone & at.keys()
+            assert replaced.is_empty or not replaced.gone & at.keys()
     assert feed is not None
     assert moved > 0

@@ -31,14 +31,14 @@ from schemas.nodes.changefeed import (
     encode_changefeed_info,
     encode_changefeed_status,
 )
-from schemas.rawlog.images import ImageMode, KeyRange, opening_of
+from schemas.rawlog.images import IdRange, ImageMode, KeyRange, opening_of
 from schemas.sink.position import Position, PositionClass, RowOp, decode_position
-from schemas.sink.sql_rows import decode_ddl, decode_form, decode_rows
+from schemas.sink.sql_rows import decode_form, decode_rows
 from schemas.sink.topic import sorter_config
 from schemas.tidb.keys import row_key
 from sorters.core.cut.cut import Cut
-from sorters.core.feed.emptied_tables import emptied_records, emptied_tables
 from sorters.core.feed.feed import compile_feed
+from sorters.core.feed.resync_events import resync_events, resync_records
 from sorters.core.records.order import OutputRecords, no_records
 from sorters.cut.image_chunks import RawChunk, read_chunks
 from sorters.cut.raw_cut import RawCut
@@ -150,18 +150,26 @@ def test_a_range_without_a_row_is_read_by_one_task_where_it_is_of_a_resync() -> 
 # -- topics
 
 
+def said_of(cut: Cut, store: SchemaStore, by: FeedProgram) -> OutputRecords:
+    return resync_records(resync_events(cut, store, by.feed), by.feed, 1)
+
+
 def opened(*tables: TableId) -> Cut:
     chunks = [
         replace(chunk_of(table, number, {}, (0, 0)), keys=opening_of(table)) for number, table in enumerate(tables)
     ]
-    return replace(cut_of(*chunks), resynced=frozenset(tables))
+    return replace(cut_of(*chunks), resynced=frozenset(tables), resync=ids(*tables))
+
+
+def ids(*tables: TableId) -> tuple[IdRange, ...]:
+    return tuple(IdRange(table, table) for table in tables)
 
 
 def test_a_resync_into_topics_begins_with_a_marked_truncate_and_its_rows_come_later() -> None:
     by = program("canal-json&enable-tidb-extension=true")
     store = SchemaStore.empty() if by.schemas is None else by.schemas
     assert isinstance(store, SchemaStore)
-    records = emptied_records(opened(ONE, TWO), store, by.feed, 1).to_pylist()
+    records = said_of(opened(ONE, TWO), store, by).to_pylist()
     said = [json.loads(record["value"]) for record in records]
     assert {(each["type"], each["isDdl"], each["sql"], each["_tidb"]["commitTs"]) for each in said} == {
         ("TRUNCATE", True, "TRUNCATE TABLE `d`.`one`", S),
@@ -170,9 +178,9 @@ def test_a_resync_into_topics_begins_with_a_marked_truncate_and_its_rows_come_la
     positions = {decode_position(record["position"]) for record in records}
     assert {(each.commit_ts, each.position_class, each.start_ts) for each in positions} == {(S, PositionClass.DDL, S)}
     assert len(positions) == 2
-    assert emptied_records(replace(opened(ONE), resynced=frozenset()), store, by.feed, 1).num_rows == 0
+    assert said_of(replace(opened(ONE), resynced=frozenset()), store, by).num_rows == 0
     rest = replace(opened(ONE), chunks=(raw_chunk(ONE, 0, 5).chunk,))
-    assert emptied_records(rest, store, by.feed, 1).num_rows == 0
+    assert said_of(rest, store, by).num_rows == 0
     assert resynced(by, raw_chunk(ONE, 0, 5)).num_rows == 1, "a topic is told of no range"
 
 
@@ -181,32 +189,17 @@ def test_each_protocol_with_ddl_says_it_in_its_own_form(protocol: str) -> None:
     by = program(protocol)
     store = by.schemas
     assert isinstance(store, SchemaStore)
-    records = emptied_records(opened(ONE), store, by.feed, 1).to_pylist()
+    records = said_of(opened(ONE), store, by).to_pylist()
     assert records
     assert all(b"TRUNCATE TABLE `d`.`one`" in record["value"] for record in records)
 
 
-def test_a_database_is_emptied_only_of_a_table_whose_ranges_it_cannot_tell() -> None:
-    def said(**more: Any) -> list[tuple[str, PositionClass]]:
-        store = snapshot(("d", 1, [{**table_info(11, "one"), **more}, table_info(12, "two")]))
-        records = emptied_records(opened(ONE, TWO), store, database(store=store).feed, 1).to_pylist()
-        positions = [decode_position(record["position"]) for record in records]
-        assert {(each.commit_ts, each.start_ts) for each in positions} <= {(S, S)}
-        queries = [decode_ddl(record["value"]).query for record in records]
-        return list(zip(queries, (each.position_class for each in positions), strict=True))
-
-    assert said() == []
-    assert said(pk_is_handle=False, **UNIQUE) == [("TRUNCATE TABLE `d`.`one`", PositionClass.DDL)]
-    assert said(pk_is_handle=False) == [], "a table without a key has no rows to be written twice"
-    assert said(pk_is_handle=False, **UNIQUE, partition=PARTITION) == []
-
-
 def test_files_and_a_table_that_has_gone_are_told_of_no_truncate() -> None:
     made = sorter_config(load_changefeed("file:///f?protocol=csv", {}), INFO, "h:1")
-    assert emptied_tables(opened(ONE), compile_feed(made, "default")) == frozenset()
+    assert resync_events(opened(ONE), STORE, compile_feed(made, "default")) == []
     store = snapshot(("d", 1, [table_info(11, "one")]))
     assert store.apply(job(Ts(900), DdlType.DROP_TABLE, schema_id=1, table_id=11)) is not None
-    assert emptied_records(opened(ONE), store, program("canal-json").feed, 1).num_rows == 0
+    assert said_of(opened(ONE), store, program("canal-json")).num_rows == 0
 
 
 # -- what is refused
@@ -232,10 +225,7 @@ def stored(**more: Any) -> StoredTable:
     ("uri", "config", "table", "why"),
     [
         ("kafka://h:1/t?protocol=avro&schema-registry=http://r:1", {}, stored(), "the protocol lacks"),
-        ("kafka://h:1/t?protocol=canal-json", {}, stored(partition=PARTITION), "partitioned"),
-        ("mysql://h:1/", {}, stored(partition=PARTITION), "partitioned"),
-        ("mysql://h:1/", {}, stored(pk_is_handle=False, **UNIQUE), "not clustered, so no column tells"),
-        ("mysql://h:1/", {}, stored(pk_is_handle=False, **UNIQUE), "`--empty-first` lets the database"),
+        ("mysql://h:1/", {}, stored(pk_is_handle=False), "it has no key"),
         (
             "mysql://h:1/",
             {"filter": {"event-filters": [{"matcher": ["d.*"], "ignore-event": ["delete"]}]}},
@@ -273,30 +263,11 @@ def test_a_resync_that_would_be_none_is_refused_by_name(
     assert caught.value.fields["changefeed"] == "f"
 
 
-IGNORING = {"filter": {"event-filters": [{"matcher": ["d.*"], "ignore-event": ["truncate table"]}]}}
-
-
-@pytest.mark.parametrize(
-    ("config", "table", "why"),
-    [
-        ({}, stored(pk_is_handle=False), "it has no key"),
-        ({"bdr-mode": True}, stored(pk_is_handle=False, **UNIQUE), "with bdr-mode it cannot be emptied"),
-        (IGNORING, stored(pk_is_handle=False, **UNIQUE), "leaves the TRUNCATE TABLE out"),
-        ({}, stored(partition=PARTITION), "partitioned"),
-    ],
-)
-def test_a_database_that_may_not_empty_a_table_first_refuses(
-    config: dict[str, Any], table: StoredTable, why: str
-) -> None:
-    info = replace(INFO, sink_uri="tidb://h:1/", config=config)
-    with pytest.raises(ImageRefusedError, match=why):
-        check_resync(info, [table], may_empty=True)
-
-
-def test_a_database_may_empty_a_table_first_if_it_is_told_so() -> None:
-    table = stored(pk_is_handle=False, **UNIQUE)
-    check_resync(replace(INFO, sink_uri="mysql://h:1/"), [table, stored()], may_empty=True)
-    check_resync(replace(INFO, sink_uri="mysql://h:1/", config=IGNORING), [stored()], may_empty=True)
+def test_a_part_of_a_table_is_resynced_only_where_its_ranges_can_be_told() -> None:
+    info = replace(INFO, sink_uri="tidb://h:1/")
+    check_resync(info, [stored()], is_part=True)
+    with pytest.raises(ImageRefusedError, match="all of it can be resynced"):
+        check_resync(info, [stored(pk_is_handle=False, **UNIQUE)], is_part=True)
 
 
 def test_rows_of_a_table_without_a_key_do_not_go_into_a_database_twice() -> None:
@@ -310,15 +281,16 @@ def test_rows_of_a_table_without_a_key_do_not_go_into_a_database_twice() -> None
 def test_a_resync_is_taken_where_rows_can_be_told() -> None:
     for uri in ("mysql://h:1/", "kafka://h:1/t?protocol=canal-json", "kafka://h:1/t?protocol=debezium"):
         check_resync(replace(INFO, sink_uri=uri), [stored()])
+    for uri in ("tidb://h:1/", "kafka://h:1/t?protocol=canal-json"):
+        check_resync(replace(INFO, sink_uri=uri), [stored(partition=PARTITION)])
+    check_resync(replace(INFO, sink_uri="mysql://h:1/"), [stored(pk_is_handle=False, **UNIQUE)])
     for uri in ("kafka://h:1/t?protocol=simple", "iceberg://?warehouse=file:///w&mode=upsert"):
         check_resync(replace(INFO, sink_uri=uri), [stored(pk_is_handle=False)])
     others = {"filter": {"event-filters": [{"matcher": ["d.two"], "ignore-event": ["truncate table", "delete"]}]}}
     check_resync(replace(INFO, sink_uri="kafka://h:1/t?protocol=simple", config=others), [stored()])
 
 
-def test_the_api_lets_a_database_empty_a_table_first_but_not_for_a_range_of_keys(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_api_takes_a_resync_of_any_key_but_not_for_a_range_of_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     session, paths = MemoryZooKeeper(), ZkPaths("c")
     name = INFO.namespace, INFO.changefeed_id
     into = encode_changefeed_info(replace(INFO, sink_uri="mysql://h:1/"))
@@ -328,9 +300,8 @@ def test_the_api_lets_a_database_empty_a_table_first_but_not_for_a_range_of_keys
     me = CaptureInfo(capture_id=CaptureId("c"), address="h:1", version="", started_at_s=1)
     with closing(ApiBackend(cast(Session, session), me, places_of("", "", "", "c", "u"), lambda: False)) as bus:
         ask = partial(bus.request_images, INFO.changefeed_id, INFO.namespace, ImageMode.RESYNC, ["d.one"])
-        for refused in (ask, partial(ask, "1:7", may_empty=True)):
-            with pytest.raises(ImageRefusedError, match="--empty-first"):
-                refused()
-        assert list(ask(may_empty=True)) == [ONE]
+        with pytest.raises(ImageRefusedError, match="without a range of keys"):
+            ask("1:7")
+        assert list(ask()) == [ONE]
     asked = decode_asked(session.nodes[paths.changefeed_images(*name)].value)
     assert asked.requested[ImageMode.RESYNC] == {ONE}

@@ -8,9 +8,10 @@ import pytest
 
 from consumers.processors.apply.begin import DatabaseSides
 from consumers.processors.apply.connection import Connector, is_tidb
-from consumers.processors.apply.ddl import DdlRunner, fingerprint
+from consumers.processors.apply.ddl import DdlRunner
 from consumers.processors.apply.destination import DatabaseDestination
 from consumers.processors.apply.errors import DdlRefusedError, DestinationRefusedError, RecoverRefusedError
+from consumers.processors.apply.fingerprint import fingerprint
 from consumers.processors.core.apply.partition import DdlMark
 from consumers.processors.core.apply.statements import StatementSettings
 from consumers.processors.processor import Assignment, ProcessorOptions

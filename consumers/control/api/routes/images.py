@@ -42,8 +42,7 @@ def resync(bus: Bus, namespace: Namespace, feed_id: FeedId, body: TablesBody) ->
 
 
 def _requested(bus: Backend, namespace: str, feed_id: str, mode: ImageMode, body: TablesBody) -> list[TableId]:
-    key_range, may_empty = body.where_key_range, body.empty_first
-    return list(bus.request_images(feed_id, namespace, mode, body.tables, key_range, may_empty=may_empty))
+    return list(bus.request_images(feed_id, namespace, mode, body.tables, body.where_key_range))
 
 
 @router.post("/tables/pause", summary="Begin no more chunks of tables' images")

@@ -23,9 +23,9 @@ _RESYNC_TOPIC: Final = (
     f"and has it in part until all have come. {_SCANS}"
 )
 _RESYNC_DATABASE: Final = (
-    f"{_RESYNC}: what the destination has between the rows of a chunk is deleted, in the chunk's own transaction. "
-    "Tables whose key is no clustered one of whole numbers are refused: `tidebus table resync --empty-first` empties "
-    f"them there first. {_SCANS}"
+    f"{_RESYNC}: where the key is of whole numbers, what the destination has between the rows of a chunk goes with the "
+    "chunk; else the keys that it has are noted first, in the schema `tidebus`, and what is left of them goes when the "
+    f"image is whole. {_SCANS}"
 )
 _RESYNC_LAKE: Final = (
     f"{_RESYNC}, once the image is whole; in mode upsert alone, for append holds each change. {_SCANS}"

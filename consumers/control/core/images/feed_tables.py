@@ -20,6 +20,7 @@ MOVES_ROWS: Final = frozenset(
     {DdlType.REORGANIZE_PARTITION, DdlType.ALTER_TABLE_PARTITIONING, DdlType.REMOVE_PARTITIONING}
 )
 """Jobs that give rows other ids."""
+_NEW_PARTITIONS: Final = frozenset({DdlType.ADD_PARTITION, DdlType.TRUNCATE_PARTITION})
 Contains = Callable[[StoredTable], bool]
 Rank = Callable[[StoredTable], int | None]
 """Returns where a table comes among those that come first; None: after them."""
@@ -112,9 +113,11 @@ def _ranks(tables: Iterable[StoredTable], rank: Rank) -> dict[TableId, int]:
 
 
 def replaced_by(change: SchemaChange) -> Replaced | None:
-    """Return which ids have the rows of which others after a DDL job; None: it moves none."""
-    if change.job.type not in MOVES_ROWS:
+    """Return which ids have the rows of which others after a DDL job, or are new beside others; None: none."""
+    if change.job.type not in MOVES_ROWS | _NEW_PARTITIONS:
         return None
     before = {table for item in change.tables if item.pre for table in item.pre.physical_ids}
     after = {table for item in change.tables if item.post for table in item.post.physical_ids}
+    if change.job.type in _NEW_PARTITIONS:
+        return Replaced(frozenset(before), frozenset(after - before), is_empty=True)
     return Replaced(frozenset(before - after), frozenset(after - before))

@@ -81,6 +81,8 @@ class Replaced:
 
     gone: frozenset[TableId]
     come: frozenset[TableId]
+    is_empty: bool = False
+    """``come`` are new partitions, and ``gone`` all that the table had: to who resyncs it they are one table."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

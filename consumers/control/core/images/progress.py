@@ -130,6 +130,8 @@ def take_wishes(state: ImageState, seen: ImageInputs) -> ImageState:
             ]
             # Some of it is downstream, so what is deleted from now on must go out as well: nothing is left out.
             anew = ImageMode.RESYNC if ImageMode.RESYNC in modes else ImageMode.BACKFILL
+            if change.is_empty and anew is not ImageMode.RESYNC:
+                continue
             come.update(dict.fromkeys(change.come, anew) if modes else {})
         for table in sorted(come):
             state = without_table(state, [name], table)

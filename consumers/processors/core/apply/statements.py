@@ -21,13 +21,17 @@ that hold its unique keys: what upstream had at that ts goes over all of them, i
 What an image lacks (:attr:`~schemas.sink.sql_rows.TableForm.is_range`) is deleted by conditions, where it stands in the
 order: behind all that came before the image's ts, before the image's rows and all that came later.
 
+A table that is resynced (:attr:`~schemas.sink.sql_rows.TableForm.notes`) has rows that the source has no more, so its
+rows go as in safe mode. Where its keys are noted (:mod:`consumers.processors.core.apply.noted_keys`), those of the
+batch are struck off.
+
 Rows of a table without a key (:attr:`~schemas.sink.sql_rows.TableForm.is_keyless`) may hold the same, so none stands
 for others: all are written, in their order, and a DELETE takes one row. Its updates come as deletes and inserts.
 
 All this is done for the columns of a batch at once; a statement is put together from slices of the messages.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
@@ -37,6 +41,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from consumers.processors.core.apply.waiting import RowBatch, RowSlice
+from schemas.ids import TableId
 from schemas.sink.position import RowOp
 from schemas.sink.sql_rows import CONDITION_END, LOOSE, ROW_END, IntArray, SqlRow, SqlRows, TableForm
 
@@ -70,6 +75,16 @@ class Statement:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NotedTable:
+    """A table of noted keys."""
+
+    name: bytes
+    """Quoted, with its schema."""
+    key: frozenset[str]
+    """Its columns, in lower case."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StatementSettings:
     """How statements are made."""
 
@@ -78,6 +93,8 @@ class StatementSettings:
     """Rows at or below it may be there already; a table's rows of a batch go as in safe mode if one of them is."""
     rows_max: int = 1024
     """Rows of one statement."""
+    noted: Mapping[TableId, NotedTable] = field(default_factory=dict)
+    """Of tables that are resynced."""
 
 
 def statements(rows: RowBatch, settings: StatementSettings) -> Iterator[Statement]:
@@ -164,11 +181,15 @@ def _tables(rows: RowBatch) -> list[_TableRows]:
     for part in rows.slices:
         form = part.form
         table = open_tables.get(form.name)
-        if table is None or (table.form.columns, table.form.key) != (form.columns, form.key):
+        if table is None or _kind(table.form) != _kind(form):
             table = open_tables[form.name] = _TableRows(form)
             tables.append(table)
         table.slices.append(part)
     return tables
+
+
+def _kind(form: TableForm) -> tuple[object, ...]:
+    return form.columns, form.key, form.notes
 
 
 def _of_table(table: _TableRows, settings: StatementSettings) -> Iterator[Statement]:
@@ -180,7 +201,8 @@ def _of_table(table: _TableRows, settings: StatementSettings) -> Iterator[Statem
         return
     last, before, went, read = _net(table, op)
     gone = op[last] == _DELETE
-    if settings.safe_mode or int(table.column("commit_ts").min()) <= settings.safe_until_ts:
+    is_safe = settings.safe_mode or bool(form.notes)
+    if is_safe or int(table.column("commit_ts").min()) <= settings.safe_until_ts:
         deletes, upserts, inserts, replaced = gone, np.zeros_like(gone), np.zeros_like(gone), ~gone
     else:
         deletes = (before | read) & (gone | went)
@@ -194,6 +216,11 @@ def _of_table(table: _TableRows, settings: StatementSettings) -> Iterator[Statem
     yield from chunks.statements(b"REPLACE" + words.into, last[replaced], ROW_END, b"")
     yield from chunks.statements(b"INSERT" + words.into, last[upserts], ROW_END, words.on_duplicate)
     yield from chunks.statements(b"INSERT" + words.into, last[inserts], ROW_END, b"")
+    noted = settings.noted.get(form.notes)
+    if noted is not None and noted.key == {column.lower() for column in form.key}:
+        struck = _Chunks(table, np.zeros(len(op), np.bool_), settings.rows_max)
+        head = b"DELETE FROM " + noted.name + words.where
+        yield from struck.statements(head, last, form.key_end, words.delete_end, of_keys=True)
 
 
 def _in_order(
@@ -279,6 +306,8 @@ class _Words:
     into: bytes
     on_duplicate: bytes
     delete: bytes
+    where: bytes
+    """What ``delete`` ends with."""
     delete_end: bytes
 
 
@@ -287,10 +316,12 @@ def _words(form: TableForm) -> _Words:
     name = quoted(form.schema) + b"." + quoted(form.table)
     columns = [quoted(column) for column in form.columns]
     is_single = len(form.key) == 1 and not form.is_range  # else each key literal is a whole condition
+    where = b" WHERE " + (quoted(form.key[0]) + b" IN (" if is_single else b"")
     return _Words(
         into=b" INTO " + name + b" (" + b",".join(columns) + b") VALUES ",
         on_duplicate=b" ON DUPLICATE KEY UPDATE "
         + b",".join(b"%s=VALUES(%s)" % (column, column) for column in columns),
-        delete=b"DELETE FROM " + name + b" WHERE " + (quoted(form.key[0]) + b" IN (" if is_single else b""),
+        delete=b"DELETE FROM " + name + where,
+        where=where,
         delete_end=b")" if is_single else b"",
     )

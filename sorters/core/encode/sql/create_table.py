@@ -69,7 +69,7 @@ def _columns(table: TableVersion, info: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _column(column: ColumnVersion, generated_as: str) -> str:
-    text = f"{quote_name(column.name)} {_type(column)}"
+    text = f"{quote_name(column.name)} {sql_type(column)}"
     if column.tp in _TEXTS and not column.binary and column.charset:
         text += f" CHARACTER SET {column.charset} COLLATE {column.collation}"
     if column.generated:
@@ -87,7 +87,8 @@ def _column(column: ColumnVersion, generated_as: str) -> str:
     return text + (f" COMMENT {quote_string(column.comment)}" if column.comment else "")
 
 
-def _type(column: ColumnVersion) -> str:
+def sql_type(column: ColumnVersion) -> str:
+    """Return a column's type as SQL."""
     if column.tp in _NAMED:
         return f"{bare_type_name(column)}({','.join(quote_string(elem) for elem in column.elems)})"
     return mysql_type_name(column, parameters=True)

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from schemas.changes import BinaryArray
+from schemas.ddl.job import DdlType
 from schemas.errors import Action, BusError
 from schemas.ids import Ts
 from schemas.sink.position import RowOp
@@ -36,6 +37,7 @@ from schemas.tidb.mysql_types import MysqlType
 from schemas.tidb.table import ColumnVersion, TableVersion
 from schemas.tidb.value import Value
 from sorters.core.encode.sql.conditions import column_keys, scalar_keys
+from sorters.core.encode.sql.create_table import sql_type
 from sorters.core.encode.sql.literals import column_literals, value_literal
 from sorters.core.encode.wire.protocol import (
     DdlMessage,
@@ -104,6 +106,7 @@ class SqlRowsEncoder(RowEncoder):
             plain_backslashes=True,
             sql_mode=sql_mode,
             clock=_clock(event),
+            **_of_resync(event),
         )
         return EncodedMessage(None, encode_ddl(ddl))
 
@@ -119,6 +122,8 @@ class SqlRowsEncoder(RowEncoder):
 
 def _statement(event: DdlMessage) -> tuple[str, int]:
     """Return the statement to run, and the bits of the sql_mode that it is to be read in beside plain backslashes."""
+    if isinstance(event, DdlEvent) and event.step is not None:
+        return f"resync: {event.step} keys", 0  # for people
     restored = isinstance(event, DdlEvent) and event.restored
     sql_mode = event.sql_mode if isinstance(event, DdlEvent) and not restored else 0
     try:
@@ -135,6 +140,22 @@ def _statement(event: DdlMessage) -> tuple[str, int]:
             reason=str(error),
         ) from error
     return query, sql_mode & KEPT_MODES
+
+
+def _of_resync(event: DdlMessage) -> dict[str, Any]:
+    """Return what a destination that has noted keys of a table must know of a DDL, or what it is to do with them."""
+    if not isinstance(event, DdlEvent):
+        return {}
+    pre, post = event.pre, event.post
+    if event.step is not None:
+        assert post is not None, "a resync is of a table that is there"
+        table = post.decode()
+        columns = [table.columns[offset] for offset in table.handle_columns]
+        names, types = tuple(column.name for column in columns), tuple(map(sql_type, columns))
+        return {"table_id": post.table_id, "step": event.step, "key": names, "key_types": types}
+    of_before = () if pre is None or (post is not None and post.table_id == pre.table_id) else (pre.table_id,)
+    of_after = (post.table_id,) if post is not None and event.type is DdlType.EXCHANGE_PARTITION else ()
+    return {"table_id": event.table_id, "ended": (*of_before, *of_after)}
 
 
 def _clock(event: DdlMessage) -> str:

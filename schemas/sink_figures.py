@@ -57,6 +57,9 @@ class SinkFigures:
     """How long transactions waited for a worker of the processor, or how long a cut took without its sending."""
     batch_rows: Spread = Spread()
     """Rows of a transaction or flush, or messages of a cut."""
+    rounds_us: Spread = Spread()
+    """From the end of one transaction of a partition to the end of the next: what part of it is work tells how busy the
+    destination keeps us."""
     ddls_us: Spread = Spread()
     """How long DDL took, as the leader ran it."""
     files: int = 0
@@ -78,6 +81,7 @@ class SinkFigures:
             flushes_us=self.flushes_us.plus(other.flushes_us),
             queued_us=self.queued_us.plus(other.queued_us),
             batch_rows=self.batch_rows.plus(other.batch_rows),
+            rounds_us=self.rounds_us.plus(other.rounds_us),
             ddls_us=self.ddls_us.plus(other.ddls_us),
             files=self.files + other.files,
             file_bytes=self.file_bytes + other.file_bytes,
@@ -92,7 +96,7 @@ LEAST_DDL_US: Final = 10_000
 LEAST_ROWS: Final = 1
 LEAST_BATCH: Final = 4
 """Of messages that go to Kafka in one write."""
-SPREADS: Final = ("flushes_us", "queued_us", "batch_rows", "ddls_us")
+SPREADS: Final = ("flushes_us", "queued_us", "batch_rows", "rounds_us", "ddls_us")
 NO_SPREAD: Final = Spread()
 NO_FIGURES: Final = SinkFigures()
 

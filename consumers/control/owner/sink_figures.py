@@ -1,7 +1,7 @@
 """What the owner's metrics say of sinks, by TiCDC's names: their errors, and what is counted of the writes to them.
 
-Labels are those of both of TiCDC's architectures. Its workers are one here, `all`: which of the threads writes a
-transaction means nothing.
+Labels are those of both of TiCDC's architectures. Its workers are partitions here, and shown as one, `all`:
+which of the threads writes a transaction means nothing.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -57,6 +57,9 @@ _HISTOGRAMS: Final = (
     ),
     _Histogram("ticdc_sink_txn_sink_dml_batch_commit", "Transactions too", _DATABASE, lambda sink: sink.flushes_us, 20),
     _Histogram("ticdc_sink_txn_queue_duration", "Waiting for a worker", _DATABASE, lambda sink: sink.queued_us, 20),
+    _Histogram(
+        "ticdc_sink_txn_worker_total_duration", "Rounds", _DATABASE, lambda sink: sink.rounds_us, 20, label="id"
+    ),
     _Histogram("ticdc_sink_ddl_exec_duration", "DDL", _DATABASE, lambda sink: sink.ddls_us, 18, LEAST_DDL_US, "type"),
     _Histogram(
         "ticdc_sink_cloud_storage_flush_duration_seconds", "Flushes", _STORAGE, lambda sink: sink.flushes_us, 13

@@ -75,6 +75,8 @@ class DatabaseShare:
         self._read_ts: dict[int, Ts] = {}
         self._rows: dict[int, int] = {}
         self._figures: dict[int, SinkFigures] = {}
+        self._done_at: dict[int, float] = {}
+        """When the last transaction of each partition ended."""
         self._books: dict[int, FlowBook] = {}
         """Of all partitions that it has had."""
         self._ending: dict[int, WorkOrder] = {}
@@ -102,7 +104,7 @@ class DatabaseShare:
         """Begin what the executor orders; :meth:`turn` returns what is done."""
         for order in orders:
             if order.work is Work.FORGET:
-                for known in (self.queues, self._stored, self._read_ts):
+                for known in (self.queues, self._stored, self._read_ts, self._done_at):
                     known.pop(order.partition, None)
                 self._paused.discard(order.partition)
             elif order.work is Work.END:
@@ -284,11 +286,13 @@ class DatabaseShare:
                 self._stored[part] = at.position
 
     def _count(self, part: int, claim: Claim, queued_s: float, took_s: float) -> None:
-        known = self._figures[part]
+        known, now = self._figures[part], self._clock()
+        round_s, self._done_at[part] = now - self._done_at.get(part, now - queued_s - took_s), now
         self._figures[part] = SinkFigures(
             flushes_us=known.flushes_us.of(microseconds(took_s), LEAST_US),
             queued_us=known.queued_us.of(microseconds(queued_s), LEAST_US),
             batch_rows=known.batch_rows.of(len(claim.rows), LEAST_ROWS),
+            rounds_us=known.rounds_us.of(microseconds(round_s), LEAST_US),
         )
 
     def _pass_ddls(self) -> None:

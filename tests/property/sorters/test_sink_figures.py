@@ -20,7 +20,9 @@ def spread(values: list[int], least: int) -> Spread:
 
 
 SPREADS = VALUES.map(lambda values: spread(values, 1_000))
-FIGURES = st.builds(SinkFigures, SPREADS, SPREADS, SPREADS, SPREADS, st.integers(0, 99), st.integers(0, 1 << 50))
+FIGURES = st.builds(
+    SinkFigures, SPREADS, SPREADS, SPREADS, SPREADS, SPREADS, st.integers(0, 99), st.integers(0, 1 << 50)
+)
 
 
 @given(VALUES, LEASTS, st.integers(1, BUCKETS_MAX))

@@ -282,6 +282,7 @@ def test_metrics_of_what_processors_write_are_ticdcs_histograms() -> None:
         flushes_us=durations,
         queued_us=Spread().of(1, LEAST_US),
         batch_rows=Spread().of(5, LEAST_ROWS).of(1, LEAST_ROWS),
+        rounds_us=Spread().of(20_000, LEAST_US).of(19_000, LEAST_US),
         ddls_us=Spread().of(25_000, LEAST_DDL_US),
         files=7,
         file_bytes=800,
@@ -304,6 +305,10 @@ def test_metrics_of_what_processors_write_are_ticdcs_histograms() -> None:
     assert of(page, "ticdc_sink_ddl_exec_duration_bucket", **db, type="TxnSink", le="0.04") == 1
     assert of(page, "ticdc_sink_ddl_exec_count", **db, type="TxnSink") == 1
     assert of(page, "ticdc_sink_txn_worker_handled_rows", **db, id="all") == 6
+    busy = of(page, f"{flush}_sum", **db, id="all") / of(
+        page, "ticdc_sink_txn_worker_total_duration_sum", **db, id="all"
+    )
+    assert busy == pytest.approx(0.1)
     assert of(page, "ticdc_sink_batch_row_count_bucket", **db, type="TxnSink", le="4.0") == 1
     assert of(page, "ticdc_sink_batch_row_count_count", **files, type="cloudstorage") == 2
     assert of(page, "ticdc_sink_cloud_storage_flush_duration_seconds_sum", **files) == 0.0039

@@ -89,7 +89,7 @@ def test_load_changefeed_clamped_values_are_the_ends_of_their_ranges() -> None:
 
 
 @pytest.mark.parametrize(
-    ("uri", "word"), [(MYSQL + "?dry-run=true", "dry-run"), ("gcs://b?protocol=csv&predefined-acl=x", "predefined-acl")]
+    ("uri", "word"), [(MYSQL + "?dry-run=true", "dry-run"), ("azure://c?protocol=csv&access-tier=x", "access-tier")]
 )
 def test_load_changefeed_parameters_that_change_what_is_written_are_refused_by_name(uri: str, word: str) -> None:
     with pytest.raises(ConfigError, match=word):

@@ -10,8 +10,8 @@ from schemas.changes import Op
 from schemas.errors import CorruptDataError
 from schemas.rawlog.ddl_record import decode_ddl_record
 from schemas.rawlog.frontier import decode_frontier
-from schemas.rawlog.record_check import CHECK_HEADER, RawRecord, check_bytes
-from schemas.rawlog.region_batch import decode_region_batch, read_batch_head
+from schemas.rawlog.record_check import CHECK_HEADER, RawRecord
+from schemas.rawlog.region_batch import check_record, decode_region_batch, read_batch_head
 from schemas.rawlog.row_parts import read_part
 from schemas.sink.position import POSITION_HEADER, PositionClass, decode_position
 
@@ -46,8 +46,9 @@ def _raw_record(topic: str, record: Record) -> RawRecord:
     return RawRecord.known(record.value or b"", said, (topic, record.partition, record.offset))
 
 
-def _rows(where: dict[str, int], value: bytes) -> Iterator[dict[str, Any]]:
-    check_bytes(value)
+def _rows(where: dict[str, int], value: RawRecord) -> Iterator[dict[str, Any]]:
+    check_record(value)
+    value.check_damage()
     head = read_batch_head(value)
     if not head.count:  # a whole one is a row of many MiB, which a line of JSON helps nobody to read
         part = read_part(value)

@@ -104,6 +104,8 @@ class ChangefeedStatus:
     """Row messages written since this sorter process started."""
     corrupt_rows_total: int = 0
     """Rows among them that do not fit their checksum, where the changefeed verifies it and goes on."""
+    damaged_records_total: int = 0
+    """Damaged records of the raw log that were passed over: of tables that are not the changefeed's, or by name."""
     states_proven: int = 0
     """Physical tables whose state proof is carried."""
     states_unproven: int = 0
@@ -290,6 +292,7 @@ def encode_changefeed_status(status: ChangefeedStatus) -> bytes:
             "error": error and {"code": error.code, "message": error.message, "time": error.time},
             "rows_total": status.rows_total,
             "corrupt_rows_total": status.corrupt_rows_total,
+            **({"damaged_records_total": status.damaged_records_total} if status.damaged_records_total else {}),
             **({"states_proven": status.states_proven} if status.states_proven else {}),
             **({"states_unproven": status.states_unproven} if status.states_unproven else {}),
             "batch_rows": status.batch_rows,
@@ -322,6 +325,7 @@ def decode_changefeed_status(node: bytes) -> ChangefeedStatus:
             error=_error(raw["error"]) if raw["error"] else None,
             rows_total=_count(raw["rows_total"]),
             corrupt_rows_total=_count(raw.get("corrupt_rows_total", 0)),
+            damaged_records_total=_count(raw.get("damaged_records_total", 0)),
             states_proven=_count(raw.get("states_proven", 0)),
             states_unproven=_count(raw.get("states_unproven", 0)),
             batch_rows=_count(raw["batch_rows"]),

@@ -116,6 +116,7 @@ class FeedEntry:
     spark_rows_total: int = 0
     """Rows among them that Spark's tasks wrote; the driver wrote the others."""
     corrupt_rows_total: int = 0
+    damaged_records_total: int = 0
     states_proven: int = 0
     """Physical tables whose state proof is carried."""
     states_unproven: int = 0
@@ -200,6 +201,7 @@ def with_progress(status: ChangefeedStatus | None, entry: FeedEntry | None) -> C
         rows_total=entry.rows_total,
         spark_rows_total=entry.spark_rows_total,
         corrupt_rows_total=entry.corrupt_rows_total,
+        damaged_records_total=entry.damaged_records_total,
         states_proven=entry.states_proven,
         states_unproven=entry.states_unproven,
         batch_rows=entry.batch_rows,
@@ -318,6 +320,7 @@ def decode_entries(node: bytes) -> list[FeedEntry]:
                 spark_rows_total=_number(entry, "spark_rows_total"),
                 corrupt_rows_total=_number(entry, "corrupt_rows_total"),
                 # Absent from nodes of earlier versions.
+                damaged_records_total=_number({"damaged_records_total": 0, **entry}, "damaged_records_total"),
                 states_proven=_number({"states_proven": 0, **entry}, "states_proven"),
                 states_unproven=_number({"states_unproven": 0, **entry}, "states_unproven"),
                 batch_rows=_number(entry, "batch_rows"),

@@ -3,7 +3,8 @@
 Two checksums: one of the record's bytes, and one of what its rows are known by (commit_ts, start_ts, op, key), which
 was made of the columns before they were encoded and is compared after they were decoded. Both are CRC-32, whose price
 of a call is small: records of a few rows are many. The sums of proofs (:mod:`schemas.flow.flow_sum`) cost 25 µs a
-record in numpy's calls (docs/decisions/2026-11-24-checked-raw-records.md).
+record in numpy's calls (docs/decisions/2026-11-24-checked-raw-records.md). Beside them stands whose the rows are, and a
+checksum of all this: so of a damaged record it is known which table stops by it, and who else may pass over it.
 
 A record without the header is of an older release, and is taken as it is. Older readers look at no header.
 
@@ -15,24 +16,29 @@ import struct
 import sys
 import zlib
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, Self
+from typing import Any, Final, NamedTuple, Protocol, Self
 
 import numpy as np
 
 from schemas.changes import RowChanges
 from schemas.errors import CorruptDataError
+from schemas.ids import TableId, Ts
 from schemas.rawlog.binary_columns import joined_bytes
 
 CHECK_HEADER: Final = "tidebus-check"
 _CHECK: Final = re.compile(rb"([0-9]{1,10}):([0-9a-f]{8}):([0-9a-f]{8})(:.*)?", re.DOTALL)
+_WHOSE: Final = re.compile(
+    rb"([^:]*:[^:]*:[^:]*:([0-9]{1,19}):([0-9]{1,19}):([0-9]{1,19})):([0-9a-f]{8})(:.*)?", re.DOTALL
+)
 _Column = Any
 """A buffer: bytes, a memoryview, or an array, which numpy does not declare as one."""
 _CRCS: Final = struct.Struct("<4I")
 
 
 class RecordDamagedError(CorruptDataError):
-    """A record of the raw log is not the one that its capture sent, though it may decode; ``fields`` name it. No resume
-    passes it: have its tables copied anew, and resume above it.
+    """A record of the raw log is not the one that its capture sent, though it may decode; ``fields`` name it, and its
+    table where its header still tells: other changefeeds pass over it then. No resume passes it, unless
+    ``filter.skip-damaged-records`` names it; a resync of the table brings what is lost.
     """
 
     code = "rawlog.record_damaged"
@@ -85,23 +91,43 @@ class RowsCheck:
         return zlib.crc32(_CRCS.pack(self.commit_ts, self.start_ts, self.op, self.key))
 
 
-def check_headers(rows: RowsCheck, record: bytes) -> list[tuple[str, bytes]]:
+class Whose(NamedTuple):
+    """Whose the rows of a record are."""
+
+    table_id: TableId
+    min_commit_ts: Ts
+    max_commit_ts: Ts
+
+    @classmethod
+    def of(cls, rows: RowChanges) -> Self:
+        """Return whose rows are, of which there is at least one."""
+        low, high = rows.ts_span.tolist()
+        return cls(rows.table_id, Ts(low), Ts(high))
+
+
+def check_headers(rows: RowsCheck, record: bytes, whose: Whose) -> list[tuple[str, bytes]]:
     """Return the headers that say what ``record`` is, or a part of the record that holds the rows."""
-    return [(CHECK_HEADER, b"%d:%08x:%08x" % (rows.count, rows.word, zlib.crc32(record)))]
+    said = b"%d:%08x:%08x:%d:%d:%d" % (rows.count, rows.word, zlib.crc32(record), *whose)
+    return [(CHECK_HEADER, b"%b:%08x" % (said, zlib.crc32(said)))]
 
 
 class RawRecord(bytes):
     """A record's value, and what its capture says of it.
 
     :func:`~schemas.rawlog.row_parts.PartJoiner.take` compares the bytes, and
-    :func:`~schemas.rawlog.region_batch.decode_region_batch` the rows.
+    :func:`~schemas.rawlog.region_batch.decode_region_batch` the rows. One that is damaged, and whose header tells whose
+    it is, has what the header says as its head: those who want no rows of that table pass over it, as over any other
+    record; the others get the error when they decode it.
     """
 
     said: bytes | None = None
     """The header; None: there is none."""
     where: tuple[str, int, int] = ("", 0, 0)
     """Topic (one text for all records of it), partition, offset."""
-    _is_sound = False
+    damage: tuple[str, str, str] | None = None
+    """What is wrong, what was seen and what was due, where the header tells whose the record is."""
+    is_checked = False
+    """Whether it was compared with what is said of it."""
 
     @classmethod
     def of(cls, message: Message) -> Self:
@@ -124,21 +150,48 @@ class RawRecord(bytes):
     def joined(self, whole: bytes) -> "RawRecord":
         """Return the record that this one was the last part of; each part's bytes have been compared."""
         record = RawRecord(whole)
-        record.said, record.where, record._is_sound = self.said, self.where, True
+        record.said, record.where, record.is_checked = self.said, self.where, True
         return record
 
+    @property
+    def whose(self) -> Whose | None:
+        """Whose it is by its header; None: that does not say, or is damaged itself."""
+        parsed = _WHOSE.fullmatch(self.said or b"")
+        if parsed is None or zlib.crc32(parsed[1]) != int(parsed[5], 16):
+            return None
+        return Whose(TableId(int(parsed[2])), Ts(int(parsed[3])), Ts(int(parsed[4])))
+
+    @property
+    def row_count(self) -> int:
+        """The rows that it has by its header, or that what it is a part of has."""
+        return self._parsed()[0]
+
     def check_bytes(self) -> None:
-        """Compare the bytes, once.
+        """Compare the bytes; others are noted as :attr:`damage` where the header tells whose they are.
 
         Raises:
-            RecordDamagedError: they are others.
+            RecordDamagedError: they are others, and nobody can tell whose.
         """
-        if self.said is None or self._is_sound:
+        if self.said is None:
             return
         due, seen = self._parsed()[2], zlib.crc32(self)
         if seen != due:
-            raise self._damaged("a raw record's bytes are not those that were sent", f"{seen:08x}", f"{due:08x}")
-        self._is_sound = True
+            self._damage("a raw record's bytes are not those that were sent", f"{seen:08x}", f"{due:08x}")
+
+    def check_whose(self, seen: Whose) -> None:
+        """Compare whose the rows are by the record's own head, where the header says that."""
+        whose = self.whose
+        if whose is not None and whose != seen:
+            self._damage("a raw record's head is not that of the rows that were sent", f"{seen}", f"{whose}")
+
+    def check_damage(self) -> None:
+        """Raise what was found.
+
+        Raises:
+            RecordDamagedError: it is damaged.
+        """
+        if self.damage is not None:
+            raise self._error(*self.damage)
 
     def check_rows(self, rows: RowChanges) -> None:
         """Compare the rows that were decoded.
@@ -152,25 +205,23 @@ class RawRecord(bytes):
         check = RowsCheck.of(rows)
         if (check.count, check.word) != (count, word):
             seen, due = f"{check.count}:{check.word:08x}", f"{count}:{word:08x}"
-            raise self._damaged("a raw record's rows are not those that were sent", seen, due)
+            raise self._error("a raw record's rows are not those that were sent", seen, due)
 
     def _parsed(self) -> tuple[int, int, int]:
         parsed = _CHECK.fullmatch(self.said or b"")
         if parsed is None:
-            raise self._damaged(f"header {CHECK_HEADER} of a raw record is none", repr(self.said), "COUNT:ROWS:BYTES")
+            raise self._error(f"header {CHECK_HEADER} of a raw record is none", repr(self.said), "COUNT:ROWS:BYTES")
         return int(parsed[1]), int(parsed[2], 16), int(parsed[3], 16)
 
-    def _damaged(self, text: str, seen: str, due: str) -> RecordDamagedError:
+    def _damage(self, text: str, seen: str, due: str) -> None:
+        if self.whose is None:
+            raise self._error(text, seen, due)
+        self.damage = text, seen, due
+
+    def _error(self, text: str, seen: str, due: str) -> RecordDamagedError:
         topic, partition, offset = self.where
-        where = {"topic": topic, "partition": partition, "offset": offset}
+        where: dict[str, object] = {"topic": topic, "partition": partition, "offset": offset}
+        if (whose := self.whose) is not None:
+            where |= {"table_id": whose.table_id}
+            where |= {"min_commit_ts": whose.min_commit_ts, "max_commit_ts": whose.max_commit_ts}
         return RecordDamagedError(text, **where, size=len(self), seen=seen, due=due)
-
-
-def check_bytes(record: bytes | memoryview) -> None:
-    """Compare the bytes of a record of which something is said.
-
-    Raises:
-        RecordDamagedError: they are others.
-    """
-    if isinstance(record, RawRecord):
-        record.check_bytes()

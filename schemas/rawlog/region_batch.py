@@ -21,7 +21,7 @@ from schemas.changes import RowChanges
 from schemas.errors import CorruptDataError
 from schemas.ids import RegionId, TableId, Ts
 from schemas.rawlog.binary_columns import pack_binary, read_bytes, read_zigzag, unpack_binary
-from schemas.rawlog.record_check import RawRecord
+from schemas.rawlog.record_check import RawRecord, Whose
 
 REGION_BATCH_SCHEMA: dict[str, Any] = {
     "type": "record",
@@ -86,16 +86,33 @@ class SharedRecord(RawRecord):
         self.batch = None
 
 
+def check_record(record: bytes) -> None:
+    """Compare a record, or a part of one, once with what is said of it: its bytes, and whose its head says that it is.
+
+    Raises:
+        RecordDamagedError: it differs, and nobody can tell whose it is; where its header tells, it is noted.
+        CorruptDataError: it does not start as a RegionBatch does.
+    """
+    if not isinstance(record, RawRecord) or record.is_checked:
+        return
+    record.check_bytes()
+    if record.damage is None:
+        head = _read_head(record)
+        record.check_whose(Whose(head.table_id, head.min_commit_ts, head.max_commit_ts))
+    record.is_checked = True
+
+
 def encode_region_batch(batch: RegionBatch, schema_id: int) -> bytes:
     """Return the Kafka record value of ``batch``, which must hold at least one row."""
     rows = batch.rows
     txn_source = rows.txn_source.astype("<i8").tobytes() if rows.txn_source.any() else b""
+    min_commit_ts, max_commit_ts = rows.ts_span.tolist()
     datum = {
         "table_id": int(rows.table_id),
         "region_id": int(batch.region_id),
         "count": len(rows),
-        "min_commit_ts": int(rows.commit_ts.min()),
-        "max_commit_ts": int(rows.commit_ts.max()),
+        "min_commit_ts": min_commit_ts,
+        "max_commit_ts": max_commit_ts,
         "may_repeat": batch.may_repeat,
         "commit_ts": rows.commit_ts.astype("<i8", copy=False).tobytes(),
         "start_ts": rows.start_ts.astype("<i8", copy=False).tobytes(),
@@ -116,17 +133,33 @@ def encode_part(head: BatchHead, magic: bytes, part: bytes) -> bytes:
 
 
 def read_batch_head(record: bytes | memoryview) -> BatchHead:
-    """Read only the head of a record; cheap, and enough to skip it.
+    """Read only the head of a record; cheap, and enough to skip it. Of one that is damaged: what its header says.
 
     Raises:
         CorruptDataError: the record does not start as a RegionBatch does.
     """
-    if not isinstance(record, SharedRecord):
+    if not isinstance(record, RawRecord):
         return _read_head(record)
+    if not isinstance(record, SharedRecord):
+        return _head_of(record)
     head = record.head
     if head is None:
-        head = record.head = _read_head(record)
+        head = record.head = _head_of(record)
     return head
+
+
+def _head_of(record: RawRecord) -> BatchHead:
+    whose = record.whose if record.damage is not None else None
+    if whose is None:
+        return _read_head(record)
+    return BatchHead(
+        table_id=whose.table_id,
+        region_id=RegionId(0),
+        count=record.row_count,
+        min_commit_ts=whose.min_commit_ts,
+        max_commit_ts=whose.max_commit_ts,
+        may_repeat=False,
+    )
 
 
 def _read_head(record: bytes | memoryview) -> BatchHead:
@@ -154,8 +187,10 @@ def decode_region_batch(record: bytes | memoryview) -> RegionBatch:
 
     Raises:
         CorruptDataError: not a RegionBatch, or its columns disagree with its count.
-        RecordDamagedError: its rows are not those that its capture sent, if that is known.
+        RecordDamagedError: it is not what its capture sent, if that is known.
     """
+    if isinstance(record, RawRecord):
+        record.check_damage()
     if not isinstance(record, SharedRecord):
         return _checked(record, _decode(record))
     batch = record.batch

@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass, field
 
 from schemas.errors import CorruptDataError
-from schemas.rawlog.record_check import RawRecord, check_bytes
-from schemas.rawlog.region_batch import BatchHead, encode_part, part_of, read_batch_head
+from schemas.rawlog.record_check import RawRecord
+from schemas.rawlog.region_batch import BatchHead, check_record, encode_part, part_of, read_batch_head
 
 ROW_BYTES_MAX = 120 * 1024 * 1024
 """Of a row's value, and of its old one: where TiDB's ``txn-entry-size-limit`` ends."""
@@ -89,9 +89,10 @@ class PartJoiner:
 
         Raises:
             CorruptDataError: the record is neither a batch nor a part.
-            RecordDamagedError: its bytes are not those that its capture sent, if that is known.
+            RecordDamagedError: it is not what its capture sent, and nobody can tell whose it is. One whose header tells
+                is returned as a whole record, which says so when it is decoded: also a part.
         """
-        check_bytes(record)
+        check_record(record)
         head = read_batch_head(record)
         if head.count:
             return record if may_begin else None

@@ -20,6 +20,7 @@ from sorters.core.flow.ledger import CutFlow, FlowLedger, check_flow
 from sorters.core.mount.corrupt_rows import CorruptRows
 from sorters.core.records.order import OutputRecords
 from sorters.core.state_proof.deltas import StateDeltas
+from sorters.cut.damaged_records import DamagedRecord, DamagedRecords
 from sorters.cut.feed_share import FeedShare, WholeProcess
 from sorters.cut.raw_cut import RawCut, RawReader, with_chunks
 from sorters.cut.record_writer import RecordWriter, record_writer
@@ -40,10 +41,18 @@ class WholeCut:
     corrupt: CorruptRows
     flow: CutFlow
     states: StateDeltas
+    damaged: frozenset[DamagedRecord] = frozenset()
 
     def counts(self, raw_bytes: int) -> CutCounts:
         """Return what is told of the cut once it is written; ``raw_bytes`` were read."""
-        return CutCounts(rows=self.rows, raw_bytes=raw_bytes, corrupt=self.corrupt, flow=self.flow, states=self.states)
+        return CutCounts(
+            rows=self.rows,
+            raw_bytes=raw_bytes,
+            corrupt=self.corrupt,
+            flow=self.flow,
+            states=self.states,
+            damaged=self.damaged,
+        )
 
 
 def whole_cut(
@@ -61,12 +70,14 @@ def whole_cut(
 
     Raises:
         FlowBrokenError: the records are not what was read.
+        RecordDamagedError: a raw record of a table that is wanted is not what its capture sent.
         BusError: a row cannot be sent.
     """
     corrupt, rows, ledger = list[CorruptRows](), list[OutputRecords](), FlowLedger()
+    damaged = DamagedRecords(program.feed.skipped_records)
     states = state_ledger(cut)
     tables = output_records(
-        iter(raw.records), cut, program, encoded_at_ms, corrupt.append, raw.shared, raw.chunks, ledger, states
+        iter(raw.records), cut, program, encoded_at_ms, corrupt.append, raw.shared, raw.chunks, ledger, states, damaged
     )
     for table in tables:
         rows.append(table)
@@ -85,7 +96,8 @@ def whole_cut(
     if marker is not None:
         whole = marker.marked(whole)
     deltas = StateDeltas() if states is None else states.close()
-    return WholeCut(whole, sum(table.num_rows for table in rows), sum(corrupt, CorruptRows()), flow, deltas)
+    count = sum(table.num_rows for table in rows)
+    return WholeCut(whole, count, sum(corrupt, CorruptRows()), flow, deltas, frozenset(damaged.passed))
 
 
 class SmallCut:

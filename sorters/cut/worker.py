@@ -32,6 +32,7 @@ from sorters.core.rows.shared_pass import KeptPasses, run_chunks
 from sorters.core.rows.table_plans import TablePlans
 from sorters.core.state_proof.deltas import StateDeltas, StateLedger
 from sorters.cut.claim_store import claim_store
+from sorters.cut.damaged_records import DamagedRecord, DamagedRecords, naming_damage
 from sorters.cut.image_chunks import RawChunk, chunk_changes
 from sorters.cut.record_rows import rows_of_record
 from sorters.cut.sink_writer import BATCH_BYTES
@@ -56,6 +57,11 @@ class FeedProgram:
         """Tell whether the changefeed may want rows of a physical table, whatever their commit_ts."""
         return self.plans.is_wanted(table, self.schemas, self.feed)
 
+    def name_of(self, table: TableId) -> str:
+        """Return the last name that is known of a physical table, or its id."""
+        names = [f"{each.schema}.{each.table}" for each in self.schemas.stored_of(table) if each is not None]
+        return names[-1] if names else f"table id {table}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CutCounts:
@@ -77,6 +83,8 @@ class CutCounts:
     """CPU time that Spark's tasks took; what the driver takes is counted by its threads."""
     sent: SinkFigures = NO_FIGURES
     """How its messages went to Kafka."""
+    damaged: frozenset[DamagedRecord] = frozenset()
+    """Damaged raw records that were passed over."""
 
 
 def batch_bytes(program: FeedProgram) -> int:
@@ -92,7 +100,10 @@ class SharedRows(KeptPasses, Protocol):
         ...
 
     def rows(
-        self, is_wanted: Callable[[TableId], bool], on_rows: Callable[[int], None] | None = None
+        self,
+        is_wanted: Callable[[TableId], bool],
+        on_rows: Callable[[int], None] | None = None,
+        damaged: DamagedRecords | None = None,
     ) -> Iterator[RowChanges]:
         """Yield the same as :func:`gather_rows`, to each changefeed the same objects; ``on_rows`` counts."""
         ...
@@ -108,6 +119,7 @@ def output_records(  # noqa: PLR0913 # what a cut is made of, and who counts it
     chunks: Iterable[RawChunk] = (),
     ledger: FlowLedger | None = None,
     states: StateLedger | None = None,
+    damaged: DamagedRecords | None = None,
 ) -> Iterator[OutputRecords]:
     """Yield the records that the rows of a cut become, in no particular order. They count only once all have come.
 
@@ -118,13 +130,17 @@ def output_records(  # noqa: PLR0913 # what a cut is made of, and who counts it
         chunks: of table images, whose rows go out with the cut.
         ledger: is told what is read and left out.
         states: is given all rows that are not left out for images to come.
+        damaged: notes the damaged records that are passed over.
+
+    Raises:
+        RecordDamagedError: one of a table that is wanted is not passed over.
     """
     store = claim_store(program.feed)
     gather = ledger.gather if ledger is not None else None
     if shared is None:
-        changes = gather_rows(raw, cut, program.is_wanted, ledger)
+        changes = gather_rows(raw, cut, program.is_wanted, ledger, damaged)
     else:
-        changes = shared.rows(program.is_wanted, gather)
+        changes = shared.rows(program.is_wanted, gather, damaged)
     lacking: list[OutputRecords] = []
     if cut.resynced:
         chunks = _noting_what_lacks(chunks, cut, program, ledger, lacking)
@@ -141,7 +157,8 @@ def output_records(  # noqa: PLR0913 # what a cut is made of, and who counts it
         ledger=ledger,
         states=states,
     )
-    yield from (with_notes(records, cut.noted) for records in made) if cut.noted else made
+    with naming_damage(program.name_of):
+        yield from (with_notes(records, cut.noted) for records in made) if cut.noted else made
     yield from lacking
 
 
@@ -187,16 +204,21 @@ def gather_rows(
     cut: Cut,
     is_wanted: Callable[[TableId], bool] = lambda _: True,
     ledger: FlowLedger | None = None,
+    damaged: DamagedRecords | None = None,
 ) -> Iterator[RowChanges]:
     """Yield the rows of the cut, those of one table joined to chunks; records outside it, and of tables that are not
     wanted, are skipped by their head. What the cut leaves out for images to come is not among them; ``ledger`` counts.
+
+    Raises:
+        RecordDamagedError: a record of a table that is wanted, which ``damaged`` does not pass over.
     """
+    passes = (damaged or DamagedRecords()).passes
     waiting: dict[TableId, list[RowChanges]] = {}
     counts: dict[TableId, int] = {}
     held_bytes = 0
     for record in records:
         head = read_batch_head(record)
-        if not overlaps(head, cut.after_ts, cut.upto_ts) or not is_wanted(head.table_id):
+        if not overlaps(head, cut.after_ts, cut.upto_ts) or passes(record, is_wanted=is_wanted(head.table_id)):
             continue
         rows = rows_of_record(record, head, cut)
         if cut.left_out is not None and (kept := cut.left_out.kept(head.table_id, rows.key)) is not None:

@@ -15,6 +15,7 @@ from sorters.cut.feed_share import FeedShare, WholeProcess
 from sorters.cut.raw_cut import RawReader
 from sorters.cut.small_cut import SmallCut
 from sorters.cut.worker import CutCounts, FeedProgram, batch_bytes
+from sorters.run.damage_notes import DamageNotes
 from sorters.run.preparation import Preparation
 from sorters.spark.session import Session
 
@@ -58,6 +59,8 @@ class Ran:
 
     counts: CutCounts
     choice: Choice
+    damaged: int = 0
+    """Damaged raw records that were passed over, and were not in an earlier cut."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +98,7 @@ class CutJob:
         self._spark, self._next_fence = spark, next_fence
         self._topics, self._raw_config, self._sink_config = topics, raw_config, sink_config
         self._run_by, self._name = run_by or RunBy(), name
+        self._damage = DamageNotes(name)
         self._small = SmallCut(raw_reader, self._image_reader, sink_config, self._share)
         self._large: SparkCut | None = None
         self._is_given_up = False
@@ -178,7 +182,7 @@ class CutJob:
                 "reason": choice.reason.value,
             },
         )
-        return Ran(counts, choice)
+        return Ran(counts, choice, self._damage.note(counts.damaged, preparation.program.name_of))
 
     def _size(self, cut: Cut) -> CutSize:
         record_bytes = self._record_bytes or RAW_RECORD_BYTES_GUESS

@@ -36,6 +36,8 @@ class CutProgress:
     rows: int
     corrupt_rows: int
     """Rows among them that do not fit their checksum."""
+    damaged_records: int = 0
+    """Damaged raw records that were passed over for the first time in this run."""
     cut_s: float
     """How long the cut took."""
     by_spark: bool = False
@@ -206,7 +208,8 @@ class Epochs:
         self._share.note_rows(counts.rows)
         window = window_of(counts.flow, cut.after_ts, cut.upto_ts)
         if states is not None:  # before the checkpoint: a state that is behind it would lack rows
-            window = replace(window, states=states.tell(counts.states))
+            lacking = {each.table_id for each in counts.damaged if each.is_skipped}
+            window = replace(window, states=states.tell(counts.states, lacking))
         proven = [] if states is None else [state.is_proven for state in states.states.values()]
         self._checkpoint_ts = cut.upto_ts
         cut_s = time.monotonic() - started
@@ -217,6 +220,7 @@ class Epochs:
                 resolved_ts=resolved_ts,
                 rows=counts.rows,
                 corrupt_rows=counts.corrupt.count,
+                damaged_records=ran.damaged,
                 cut_s=cut_s,
                 by_spark=counts.by_spark,
                 reason=ran.choice.reason.value,

@@ -2,7 +2,7 @@
 
 import logging
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -16,6 +16,8 @@ from sorters.core.state_proof.deltas import StateDeltas
 from sorters.core.state_proof.states import TABLES_MAX, CutView, States, after_cut, at_start, before_cut, plan_of
 
 log = logging.getLogger(__name__)
+
+RECORD_SKIPPED = "a damaged raw record was skipped"
 
 
 class StateStore(Protocol):
@@ -78,9 +80,9 @@ class FeedStates:
         self._begun = _Begun(view, states)
         return replace(cut, states=plan_of(states, cut.after_ts, cut.read_again))
 
-    def tell(self, deltas: StateDeltas) -> Mapping[TableId, CarriedState]:
+    def tell(self, deltas: StateDeltas, lacking: Collection[TableId] = ()) -> Mapping[TableId, CarriedState]:
         """Write what the planned cut has made of the tables, before its checkpoint is known; return what is new,
-        of the first cut all.
+        of the first cut all. ``lacking`` are tables of which the cut had not all changes.
 
         Raises:
             KafkaUnreachableError: the topic did not take it.
@@ -88,6 +90,9 @@ class FeedStates:
         assert self._told is not None and self._begun is not None
         begun, self._begun = self._begun, None
         states = after_cut(begun.states, deltas.settled(), begun.view)
+        for table_id in lacking:
+            if table_id in states and not states[table_id].unproven:
+                states[table_id] = states[table_id].lost(begun.view.upto_ts, RECORD_SKIPPED)
         new = {table_id: state for table_id, state in states.items() if self._told.get(table_id) != state}
         gone = [state_key(self._record(state)) for table_id, state in self._told.items() if table_id not in states]
         self._store.write([self._record(state) for state in new.values()], gone)

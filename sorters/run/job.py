@@ -109,7 +109,7 @@ class SorterProcess:
         self._spark = SparkOnDemand(self._start_spark)
         self._counts: CountNodes | None = None
         self._rows_total = 0
-        self._corrupt_rows_total = 0
+        self._corrupt_rows_total = self._damaged_records_total = 0
         self._windows_proven = 0
 
     def stop(self) -> None:
@@ -316,12 +316,14 @@ class SorterProcess:
     def _on_progress(self, board: StatusBoard, progress: CutProgress) -> None:
         self._rows_total += progress.rows
         self._corrupt_rows_total += progress.corrupt_rows
+        self._damaged_records_total += progress.damaged_records
         self._windows_proven += progress.window is not None
         board.report(
             checkpoint_ts=progress.checkpoint_ts,
             resolved_ts=progress.resolved_ts,
             rows_total=self._rows_total,
             corrupt_rows_total=self._corrupt_rows_total,
+            damaged_records_total=self._damaged_records_total,
             states_proven=progress.states_proven,
             states_unproven=progress.states_unproven,
             batch_rows=progress.rows,

@@ -36,12 +36,15 @@ from sorters.core.lake.changes import part_changes
 from sorters.core.lake.columns import key_names
 from sorters.core.lake.commits import shows_all, steps_of_cut
 from sorters.core.rows.pipeline import kept_parts, wanted_versions
+from sorters.cut.damaged_records import DamagedRecords, naming_damage
 from sorters.cut.feed_share import FeedShare, WholeProcess
 from sorters.cut.image_chunks import chunk_changes, read_chunks
+from sorters.cut.raw_cut import RawCut
 from sorters.cut.raw_records import raw_records
 from sorters.cut.worker import FeedProgram, gather_rows
 from sorters.log.failures import bus_error
 from sorters.log.raw_topic_reader import raw_topic_reader
+from sorters.run.damage_notes import DamageNotes
 from sorters.run.epochs import CutProgress
 from sorters.run.held_tables import frontier_of_tables
 from sorters.run.imaged_frontier import ImagedFrontier
@@ -116,6 +119,8 @@ class LakeRun:
         self._share = share or WholeProcess()
         self._stopping, self._given_up = threading.Event(), threading.Event()
         self._reader = sources.raw_reader(self._given_up.is_set)
+        self._damage, self._damaged = DamageNotes(f"{info.namespace}/{info.changefeed_id}"), 0
+        """The number is of the cut that is run."""
         self._rows: LakeRows | None = None
         self._thread: threading.Thread | None = None
         self._failure: BusError | None = None
@@ -235,6 +240,7 @@ class LakeRun:
             if self._stopping.is_set():
                 break
             started = time.monotonic()
+            self._damaged = 0
             written = self._commit(tables, cut)
             if written is None:
                 break
@@ -246,6 +252,7 @@ class LakeRun:
                     resolved_ts=resolved_ts,
                     rows=written.rows,
                     corrupt_rows=0,
+                    damaged_records=self._damaged,
                     cut_s=time.monotonic() - started,
                     by_spark=written.by_spark,
                     reason=(Reason.LAKE_LAYOUT if written.by_spark else Reason.CHEAPER_ON_DRIVER).value,
@@ -315,16 +322,26 @@ class LakeRun:
 
     def _rows_of(self, step: Cut) -> Generator[RowChanges]:
         program = FeedProgram(self._schemas.store, self._feed)
+        damaged = DamagedRecords(self._feed.skipped_records)
         raw = self._reader.read_cut(step, RAW_BYTES_MAX)
+        with naming_damage(program.name_of):
+            yield from self._changes_of(raw, step, program, damaged)
+        self._damaged += self._damage.note(damaged.passed, program.name_of)
         if raw is not None and raw.shared is not None:
-            yield from raw.shared.rows(program.is_wanted)
             return
-        if raw is not None:
-            yield from gather_rows(iter(raw.records), step, program.is_wanted)
-        else:  # again from its start, and none of it is kept
-            log.info("cut is too large to hold", extra={"upto_ts": step.upto_ts, "bytes_max": RAW_BYTES_MAX})
-            with closing(self._own.reader(self._own.topics.region_events, self._given_up.is_set)) as reader:
-                yield from gather_rows(raw_records(reader, step, lambda _: None), step, program.is_wanted)
         if step.chunks:  # a reader of them is made for it: they come once in a table's life
             with closing(self._own.reader(self._own.topics.images, self._given_up.is_set)) as images:
                 yield from chunk_changes(read_chunks(images, step, lambda _: None), program.is_wanted)
+
+    def _changes_of(
+        self, raw: RawCut | None, step: Cut, program: FeedProgram, damaged: DamagedRecords
+    ) -> Iterator[RowChanges]:
+        if raw is not None and raw.shared is not None:
+            yield from raw.shared.rows(program.is_wanted, None, damaged)
+        elif raw is not None:
+            yield from gather_rows(iter(raw.records), step, program.is_wanted, None, damaged)
+        else:  # again from its start, and none of it is kept
+            log.info("cut is too large to hold", extra={"upto_ts": step.upto_ts, "bytes_max": RAW_BYTES_MAX})
+            with closing(self._own.reader(self._own.topics.region_events, self._given_up.is_set)) as reader:
+                records = raw_records(reader, step, lambda _: None)
+                yield from gather_rows(records, step, program.is_wanted, None, damaged)

@@ -13,11 +13,12 @@ from typing import Final
 from schemas.changes import RowChanges
 from schemas.flow.flow_sum import FlowSum
 from schemas.ids import TableId
-from schemas.rawlog.region_batch import read_batch_head
+from schemas.rawlog.region_batch import decode_region_batch, read_batch_head
 from sorters.core.columnar.row_changes import join_rows
 from sorters.core.cut.cut import Cut, overlaps
 from sorters.core.flow.row_ids import sums_of_changes
 from sorters.core.rows.pipeline import EncodedPass
+from sorters.cut.damaged_records import DamagedRecords, is_damaged
 from sorters.cut.raw_cut import RawCut
 from sorters.cut.record_rows import rows_of_record
 
@@ -44,9 +45,15 @@ class SharedCut:
         self._cut, self.held_bytes = cut, raw.raw_bytes
         """What it holds, about: only records at first."""
         self._records: dict[TableId, list[bytes]] = {}
+        self._damaged: list[tuple[TableId, bytes]] = []
+        """Records that some changefeeds pass over, and others fail at."""
         for record in raw.records:
             head = read_batch_head(record)
-            if overlaps(head, cut.after_ts, cut.upto_ts):
+            if not overlaps(head, cut.after_ts, cut.upto_ts):
+                continue
+            if is_damaged(record):
+                self._damaged.append((head.table_id, record))
+            else:
                 self._records.setdefault(head.table_id, []).append(record)
         self.raw = RawCut([], raw.raw_bytes, self)
         self._lock = threading.Lock()
@@ -59,9 +66,15 @@ class SharedCut:
         return self._records.keys()
 
     def rows(
-        self, is_wanted: Callable[[TableId], bool], on_rows: Callable[[int], None] | None = None
+        self,
+        is_wanted: Callable[[TableId], bool],
+        on_rows: Callable[[int], None] | None = None,
+        damaged: DamagedRecords | None = None,
     ) -> Iterator[RowChanges]:
         """See :class:`~sorters.cut.worker.SharedRows`."""
+        for table, record in self._damaged:
+            if not (damaged or DamagedRecords()).passes(record, is_wanted=is_wanted(table)):
+                decode_region_batch(record)  # which refuses it
         for table in self._records:
             if is_wanted(table):
                 rows = self._rows_of(table)

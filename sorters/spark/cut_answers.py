@@ -5,11 +5,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from schemas.errors import BusError, CorruptDataError
-from schemas.ids import TableId
+from schemas.ids import TableId, Ts
 from schemas.sink_figures import figures_json, read_figures
 from sorters.core.flow.books import flow_as_plain, read_flow
 from sorters.core.mount.corrupt_rows import CorruptRow, CorruptRows
 from sorters.core.state_proof.deltas import read_deltas
+from sorters.cut.damaged_records import DamagedRecord
 from sorters.cut.worker import CutCounts
 from sorters.log.failures import error_as_json, error_from_json
 
@@ -39,6 +40,7 @@ def counts_as_json(counts: CutCounts) -> bytes:
             "states": counts.states.as_plain(),
             "cpu_s": round(counts.cpu_s, 4),
             "sent": figures_json(counts.sent),
+            "damaged": [[*each.where, each.table_id, each.max_commit_ts, each.is_skipped] for each in counts.damaged],
         }
     ).encode()
 
@@ -61,6 +63,7 @@ def sum_of_counts(answers: Iterable[bytes]) -> CutCounts:
             states=total.states + counts.states,
             cpu_s=total.cpu_s + counts.cpu_s,
             sent=total.sent.plus(counts.sent),
+            damaged=total.damaged | counts.damaged,
         )
     return total
 
@@ -111,6 +114,10 @@ def _counts(answer: bytes) -> CutCounts:
             states=read_deltas(raw["states"]),
             cpu_s=float(raw["cpu_s"]),
             sent=read_figures(raw["sent"]),
+            damaged=frozenset(
+                DamagedRecord((int(partition), int(offset)), TableId(int(table)), Ts(int(ts)), bool(is_skipped))
+                for partition, offset, table, ts, is_skipped in raw["damaged"]
+            ),
         )
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise CorruptDataError("counts of a spark task do not decode", bytes=len(answer), reason=error) from error

@@ -28,6 +28,7 @@ from sorters.core.records.order import OutputRecords
 from sorters.core.records.row_batches import RowJoin
 from sorters.core.records.runs import Run, merge_runs, pack_run, split_runs, unpack_run
 from sorters.core.state_proof.deltas import StateDeltas
+from sorters.cut.damaged_records import DamagedRecords
 from sorters.cut.image_chunks import RawChunk, read_chunks
 from sorters.cut.raw_records import raw_records, tables_of
 from sorters.cut.sending import Sending
@@ -146,7 +147,7 @@ def read_runs(task: ReadTask, program: FeedProgram, number: int) -> Iterator[byt
     """Yield the blocks of one task, each after the slot that it is of, and in the end its counts for its own number."""
     raw_bytes, rows, corrupt, ledger = 0, 0, list[CorruptRows](), FlowLedger()
     began_cpu_s = time.process_time()
-    states = state_ledger(task.cut)
+    states, damaged = state_ledger(task.cut), DamagedRecords(program.feed.skipped_records)
 
     def count(size: int) -> None:
         nonlocal raw_bytes
@@ -159,7 +160,15 @@ def read_runs(task: ReadTask, program: FeedProgram, number: int) -> Iterator[byt
             images = held.enter_context(lend_reader(task.raw_config, task.topics.images))
             chunks = read_chunks(images, task.cut, count, number, task.tasks)
         tables = output_records(
-            records, task.cut, program, task.encoded_at_ms, corrupt.append, chunks=chunks, ledger=ledger, states=states
+            records,
+            task.cut,
+            program,
+            task.encoded_at_ms,
+            corrupt.append,
+            chunks=chunks,
+            ledger=ledger,
+            states=states,
+            damaged=damaged,
         )
         keep = held.enter_context(RunFile(task.folder)).add if task.folder is not None else _as_it_is
         for table in tables:
@@ -175,6 +184,7 @@ def read_runs(task: ReadTask, program: FeedProgram, number: int) -> Iterator[byt
         flow=ledger.close(),
         states=StateDeltas() if states is None else states.close(),
         cpu_s=time.process_time() - began_cpu_s,
+        damaged=frozenset(damaged.passed),
     )
     yield ANSWER + counts_as_json(counts)
 

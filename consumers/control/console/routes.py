@@ -287,6 +287,7 @@ def _work(feed: StoredFeed) -> dict[str, Any]:
         "batch_rows": status.batch_rows,
         "batch_s": status.batch_s,
         "corrupt_rows_total": status.corrupt_rows_total,
+        "damaged_records_total": status.damaged_records_total,
         "sorter_deaths": status.sorter_deaths,
     }
 

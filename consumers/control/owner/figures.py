@@ -118,6 +118,11 @@ _FIGURES: Final[tuple[tuple[str, str, Callable[[ChangefeedStatus], float]], ...]
     ),
     ("tidebus_sorter_corrupt_rows", "Rows that do not fit their checksum", lambda status: status.corrupt_rows_total),
     (
+        "tidebus_sorter_damaged_records",
+        "Damaged raw records that were passed over, of other tables or by name, since the sorter's process began",
+        lambda status: status.damaged_records_total,
+    ),
+    (
         "tidebus_state_proofs",
         "Physical tables whose state proof is carried",
         lambda status: status.states_proven,

@@ -21,7 +21,7 @@ from producers.pull.core.landing.row_tally import RowTally
 from producers.pull.core.match.change_columns import Change, ChangeColumns
 from schemas.changes import RowChanges
 from schemas.ids import RegionId, Ts
-from schemas.rawlog.record_check import RowsCheck, check_headers
+from schemas.rawlog.record_check import RowsCheck, Whose, check_headers
 from schemas.rawlog.region_batch import RegionBatch, encode_region_batch
 from schemas.rawlog.row_parts import ROW_BYTES_MAX, cut_record
 from schemas.rawlog.topics import RAW_MESSAGE_BYTES_MAX, raw_partition_of_span
@@ -228,19 +228,21 @@ class Landing:
             parts: Iterable[bytes] = (value,)
             if len(value) > settings.record_bytes_max:
                 parts = cut_record(value, settings.record_bytes_max, int.from_bytes(os.urandom(8), "little"))
-            max_commit_ts = Ts(int(rows.commit_ts.max()))
+            whose = Whose.of(rows)
             for at, part in enumerate(parts):
                 counts = 0 if at else len(rows)
-                self._send_record(span, part, check, max_commit_ts, may_repeat=may_repeat, rows=counts)
+                self._send_record(span, part, check, whose, may_repeat=may_repeat, rows=counts)
 
     def _send_record(
-        self, span: TableSpan, value: bytes, check: RowsCheck, max_commit_ts: Ts, *, may_repeat: bool, rows: int
+        self, span: TableSpan, value: bytes, check: RowsCheck, whose: Whose, *, may_repeat: bool, rows: int
     ) -> None:
-        """Send one record; ``check`` is of its rows, or of the row it is a part of; ``rows`` are what it counts for."""
+        """Send one record; ``check`` and ``whose`` are of its rows, or of the row it is a part of; ``rows`` are what it
+        counts for.
+        """
         if not self._may_land():
             raise LandingHaltedError("this capture's lease is over; it has stopped landing", topic=self._topic)
         partition = raw_partition_of_span(span, self._partitions)
-        sent = self.book.sent(span, partition, max_commit_ts, may_repeat=may_repeat)
+        sent = self.book.sent(span, partition, whose.max_commit_ts, may_repeat=may_repeat)
         self._in_flight[sent] = time.monotonic()
         self._in_flight_bytes += len(value)
         self.counters.rows += rows
@@ -250,7 +252,7 @@ class Landing:
             self._produce(
                 partition,
                 value,
-                check_headers(check, value),
+                check_headers(check, value, whose),
                 functools.partial(self._delivered, sent, len(value), rows),
             )
         except KafkaException as error:

@@ -143,6 +143,12 @@ class EventFilterRule:
     ignore_update_only_columns: tuple[str, ...] = ()
 
 
+def _raw_place(text: str) -> str | None:
+    partition, _, offset = text.partition(":")
+    is_place = all(number.isascii() and number.isdigit() and len(number) < 20 for number in (partition, offset))
+    return None if is_place else 'must be "PARTITION:OFFSET" of a record of the raw log'
+
+
 @dataclass(frozen=True, kw_only=True)
 class FilterConfig:
     """``[filter]``: which tables, transactions and events go on."""
@@ -151,7 +157,15 @@ class FilterConfig:
     """Table-filter rules, the last that matches decides. An empty list is replaced by ``*.*``."""
     ignore_txn_start_ts: tuple[int, ...] = setting((), check=each(between(0, INT64_MAX)))
     """Transactions, rows and DDL, to drop."""
+    skip_damaged_records: tuple[str, ...] = setting((), check=each(_raw_place))
+    """Damaged records of the raw log to pass over, each ``PARTITION:OFFSET``; their tables want a resync then."""
     event_filters: tuple[EventFilterRule, ...] = ()
+
+    @property
+    def skipped_records(self) -> frozenset[tuple[int, int]]:
+        """Partition and offset of each of ``skip-damaged-records``."""
+        pairs = (text.split(":") for text in self.skip_damaged_records)
+        return frozenset((int(partition), int(offset)) for partition, offset in pairs)
 
     def __post_init__(self) -> None:
         if not self.rules:

@@ -76,6 +76,8 @@ class CompiledFeed:
     active_active: bool = False
     """Every table is ACTIVE_ACTIVE, and only its DELETEs are left out (``enable-active-active``)."""
     ignore_start_ts: frozenset[int] = frozenset()
+    skipped_records: frozenset[tuple[int, int]] = frozenset()
+    """Raw partitions and offsets of damaged records that an operator lets be passed over."""
     zone: tzinfo = UTC
     """That rows are mounted in."""
     message_bytes_max: int = 10 * 1024 * 1024
@@ -208,6 +210,7 @@ def compile_feed(
         bdr_mode=config.bdr_mode,
         active_active=config.enable_active_active,
         ignore_start_ts=frozenset(config.filter.ignore_txn_start_ts),
+        skipped_records=config.filter.skipped_records,
         zone=UTC if is_sql else zone,
         message_bytes_max=config.kafka.max_message_bytes,
         partitions=dict(partitions or {}),

@@ -18,7 +18,7 @@ from schemas.config.settings import ChangefeedConfig
 from schemas.ids import RegionId, TableId, Ts, physical_ms
 from schemas.rawlog.image_batch import ScanName
 from schemas.rawlog.images import IdRange, KeyRange
-from schemas.rawlog.record_check import RecordDamagedError, RowsCheck, check_headers
+from schemas.rawlog.record_check import RecordDamagedError, RowsCheck, Whose, check_headers
 from schemas.rawlog.region_batch import RegionBatch, decode_region_batch, encode_region_batch
 from schemas.rawlog.row_parts import PART_OVERHEAD_BYTES, cut_record
 from schemas.sink.fence import Fence, decode_fence
@@ -27,6 +27,7 @@ from schemas.sink.position import decode_position
 from sorters.core.cut.cut import Cut, cut_between, frontier_for
 from sorters.core.cut.images import LeftOut
 from sorters.core.feed.feed import compile_feed
+from sorters.cut.damaged_records import DamagedRecord, is_damaged
 from sorters.cut.raw_records import raw_records
 from sorters.cut.record_window import RecordWindow
 from sorters.cut.record_writer import NOWHERE
@@ -200,21 +201,24 @@ def _cut_to(log: RawLog, upto_ts: Ts) -> Cut:
     return cut_between(before, after, START_TS, upto_ts)
 
 
-def test_raw_record_that_is_damaged_and_decodes_stops_a_cut_each_way_by_its_place(
+def test_raw_record_that_is_damaged_and_decodes_stops_each_way_only_changefeeds_that_want_its_table_and_do_not_skip_it(
     stack: Addresses, spark: Any, fresh_name: Callable[[str], str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     log, changes = RawLog(stack.kafka, fresh_name("up")), sbtest1_changes(100, START_TS + 1)
-    log.snapshot([recorded("sbtest1")[0]])
+    info = recorded("sbtest1")[0]
+    log.snapshot([info, {**info, "id": TABLE + 1, "name": {"O": "second", "L": "second"}}])
     log.rows(TABLE, changes[:50], 1)
     rows = row_changes(TABLE, changes[50:])
     sent = encode_region_batch(RegionBatch(region_id=RegionId(1), may_repeat=False, rows=rows), 1)
     value = rows.value[7].as_py()
     damaged = sent.replace(value, value[:-1] + bytes([value[-1] ^ 1]), 1)
     assert len(decode_region_batch(damaged).rows) == 50
-    log.raw(damaged, 1, check_headers(RowsCheck.of(rows), sent))
+    log.raw(damaged, 1, check_headers(RowsCheck.of(rows), sent, Whose.of(rows)))
+    log.rows(TABLE + 1, sbtest1_changes(10, START_TS + 1), 1)
     upto_ts = Ts(START_TS + 10_000)
     log.advance(upto_ts)
-    config = load_changefeed(f"blackhole:///{fresh_name('nowhere')}?protocol=canal-json")
+    uri = f"blackhole:///{fresh_name('nowhere')}?protocol=canal-json"
+    config = load_changefeed(uri, {"filter": {"rules": ["sb.sbtest1"], "skip-damaged-records": ["1:0", "0:1"]}})
     with _blackhole_job(log, spark, config) as (job, preparation):
         cut = _cut_to(log, upto_ts)
         preparation.begin(cut)
@@ -225,9 +229,22 @@ def test_raw_record_that_is_damaged_and_decodes_stops_a_cut_each_way_by_its_plac
                 job.run(cut, preparation, preparation.companions(cut, 1), 1)
             fields = raised.value.fields
             assert (fields["topic"], fields["partition"], fields["offset"]) == (log.topics.region_events, 1, 1), way
+            assert (fields["table"], fields["table_id"]) == ("sb.sbtest1", TABLE), way
+    skipping = {"filter": {"rules": ["sb.sbtest1"], "skip-damaged-records": ["1:1"]}}
+    for overlay, kept, is_skipped in (({"filter": {"rules": ["sb.second"]}}, 10, False), (skipping, 50, True)):
+        with _blackhole_job(log, spark, load_changefeed(uri, overlay)) as (job, preparation):
+            preparation.begin(cut)
+            for way in ("driver", "one task", "tasks"):
+                monkeypatch.setattr(cut_job, "DRIVER_CUT_BYTES_MAX", WAYS[way][0])
+                monkeypatch.setattr(cut_job, "TASK_CUT_BYTES_MAX", WAYS[way][1])
+                ran = job.run(cut, preparation, preparation.companions(cut, 1), 1)
+                assert (ran.counts.rows, ran.damaged) == (kept, 1 if way == "driver" else 0), "told once in a run"
+                last_ts = Ts(int(rows.commit_ts.max()))
+                assert ran.counts.damaged == {DamagedRecord((1, 1), TableId(TABLE), last_ts, is_skipped)}, way
     own = OwnReads("lake", {"bootstrap.servers": stack.kafka}, log.topics, tmp_path)
-    with closing(own.reader(log.topics.region_events, lambda: False)) as reader, pytest.raises(RecordDamagedError):
-        list(raw_records(reader, cut, lambda _: None))  # as a lake's run reads a cut that it cannot hold
+    with closing(own.reader(log.topics.region_events, lambda: False)) as reader:
+        read = list(raw_records(reader, cut, lambda _: None))  # as a lake's run reads a cut that it cannot hold
+    assert [is_damaged(record) for record in read] == [False, True, False]
 
 
 def test_cut_of_a_blackhole_is_made_each_way_and_written_nowhere(

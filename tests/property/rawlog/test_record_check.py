@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas.changes import RowChanges
-from schemas.errors import Action, CorruptDataError
+from schemas.errors import Action
 from schemas.ids import RegionId, TableId
-from schemas.rawlog.record_check import CHECK_HEADER, RawRecord, RecordDamagedError, RowsCheck, check_headers
+from schemas.rawlog.record_check import CHECK_HEADER, RawRecord, RecordDamagedError, RowsCheck, Whose, check_headers
 from schemas.rawlog.region_batch import (
     RegionBatch,
     SharedRecord,
@@ -46,7 +46,7 @@ def encoded(rows: RowChanges) -> bytes:
 
 
 def said_of(rows: RowChanges, record: bytes) -> bytes:
-    ((name, said),) = check_headers(RowsCheck.of(rows), record)
+    ((name, said),) = check_headers(RowsCheck.of(rows), record, Whose.of(rows))
     assert name == CHECK_HEADER
     return said
 
@@ -100,9 +100,13 @@ def test_rows_that_were_encoded_other_than_they_were_packed_are_found_after_deco
     sent = encoded(replace(rows, **{name: swapped}))
     with pytest.raises(RecordDamagedError, match="rows are not those"):
         read(RawRecord.known(sent, said_of(rows, sent), WHERE))
-    fewer = encoded(rows_of(4))
+    fewer = encoded(replace(rows_of(4), commit_ts=rows.commit_ts[[0, 1, 2, 4]]))
     with pytest.raises(RecordDamagedError, match="rows are not those"):
         read(RawRecord.known(fewer, said_of(rows, fewer), WHERE))
+    other = encoded(replace(rows, table_id=TableId(8)))
+    with pytest.raises(RecordDamagedError, match="head is not that") as raised:
+        read(RawRecord.known(other, said_of(rows, other), WHERE))
+    assert raised.value.fields["table_id"] == 7
 
 
 @given(st.binary(max_size=40))
@@ -136,7 +140,7 @@ def test_each_part_of_a_row_is_checked_and_the_row_that_they_make() -> None:
     with pytest.raises(RecordDamagedError) as raised:
         joined([*parts[:2], bad, *parts[3:]])
     assert raised.value.fields["offset"] == 2
-    others = [replaced(part, rows_of(1, 1, b"v" * 500)) for part in parts]
+    others = [replaced(part, replace(rows, start_ts=rows.start_ts - 1)) for part in parts]
     with pytest.raises(RecordDamagedError, match="rows are not those"):
         joined(others)
 
@@ -151,8 +155,48 @@ def test_head_is_held_as_well_so_that_no_row_is_skipped_by_a_damaged_one() -> No
     other = bytearray(sent)
     other[5] ^= 2  # table_id
     assert read_batch_head(bytes(other)).table_id != 7
-    with pytest.raises(CorruptDataError):
-        PartJoiner(lambda _: False).take(3, RawRecord.known(bytes(other), said_of(rows, sent), WHERE))
+    said = said_of(rows, sent)
+    whole = PartJoiner(lambda _: False).take(3, RawRecord.known(bytes(other), said, WHERE))
+    assert whole is not None
+    assert read_batch_head(whole).table_id == 7
+
+
+OLDER = 3
+"""Fields of the header before it said whose a record is."""
+
+
+@pytest.mark.parametrize("kind", [RawRecord, SharedRecord])
+@pytest.mark.parametrize("is_part", [False, True])
+def test_damaged_record_whose_header_tells_whose_it_is_is_passed_over_by_who_looks_at_heads(
+    kind: type[RawRecord], is_part: bool
+) -> None:
+    rows = rows_of(1, value=b"v" * 500)
+    sent = parts_of(rows)[1] if is_part else encoded(rows)
+    said = said_of(rows, sent)
+    for at in range(len(sent)):
+        record = kind.known(sent[:at] + bytes([sent[at] ^ 1]) + sent[at + 1 :], said, WHERE)
+        whole = PartJoiner().take(3, record)
+        assert whole is record
+        head = read_batch_head(whole)
+        assert (head.table_id, head.count, head.min_commit_ts, head.max_commit_ts) == (7, 1, 10, 10)
+    assert whole is not None
+    with pytest.raises(RecordDamagedError, match="bytes are not those") as raised:
+        decode_region_batch(whole)
+    names = ("topic", "partition", "offset", "table_id", "min_commit_ts", "max_commit_ts")
+    assert [raised.value.fields[name] for name in names] == [*WHERE, 7, 10, 10]
+    assert read_batch_head(pickle.loads(pickle.dumps(whole))) == head, "also in another process"
+
+
+def test_damaged_record_whose_header_tells_nobody_whose_it_is_stops_all() -> None:
+    rows = rows_of(3)
+    sent = encoded(rows)
+    damaged, fields = sent[:-1] + b"!", said_of(rows, sent).split(b":")
+    foreign = [*fields[:OLDER], b"8", *fields[OLDER + 1 :]]
+    for said in (b":".join(fields[:OLDER]), b":".join(foreign), b":".join(fields[:-1])):
+        with pytest.raises(RecordDamagedError) as raised:
+            PartJoiner(lambda _: False).take(3, RawRecord.known(damaged, said, WHERE))
+        assert "table_id" not in raised.value.fields
+        assert len(read(RawRecord.known(sent, said, WHERE))) == 3, "the record itself is what was sent"
 
 
 def test_record_goes_between_processes_with_what_is_said_of_it() -> None:
@@ -166,4 +210,5 @@ def test_header_is_as_the_format_says() -> None:
     rows = rows_of(2)
     crcs = (rows.commit_ts.tobytes(), rows.start_ts.tobytes(), b"\1\1", b"key-0key-1")
     four = b"".join(zlib.crc32(each).to_bytes(4, "little") for each in crcs)
-    assert said_of(rows, b"record") == b"2:%08x:%08x" % (zlib.crc32(four), zlib.crc32(b"record"))
+    text = b"2:%08x:%08x:7:10:11" % (zlib.crc32(four), zlib.crc32(b"record"))
+    assert said_of(rows, b"record") == text + b":%08x" % zlib.crc32(text)

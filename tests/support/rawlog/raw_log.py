@@ -22,7 +22,7 @@ from schemas.rawlog.ddl_record import DdlRecord, encode_ddl_record
 from schemas.rawlog.frontier import FrontierRecord, HeldDdl, HeldTables, encode_frontier
 from schemas.rawlog.image_batch import ImageBatch, ImageRows, ScanName, encode_image_batch
 from schemas.rawlog.images import NO_IMAGES, ImageChunk, ImageState, KeyRange
-from schemas.rawlog.record_check import RowsCheck, check_headers
+from schemas.rawlog.record_check import RowsCheck, Whose, check_headers
 from schemas.rawlog.region_batch import RegionBatch, encode_region_batch
 from schemas.rawlog.topics import RAW_MESSAGE_BYTES_MAX, raw_topics
 from schemas.sink.fence import FENCE_HEADER, NO_FENCE
@@ -103,7 +103,7 @@ class RawLog:
         """Write one region batch."""
         batch = RegionBatch(region_id=RegionId(1), may_repeat=may_repeat, rows=row_changes(table_id, changes))
         record = encode_region_batch(batch, 1)
-        self.raw(record, partition, check_headers(RowsCheck.of(batch.rows), record))
+        self.raw(record, partition, check_headers(RowsCheck.of(batch.rows), record, Whose.of(batch.rows)))
 
     def raw(self, record: bytes, partition: int = 0, headers: Sequence[tuple[str, bytes]] = ()) -> None:
         """Write any bytes as a raw record; without ``headers`` as an older capture does."""

@@ -48,6 +48,12 @@ from tests.support.control.changefeed_config import AVRO, CANAL, refused
             2,
             "must be from 0 to 9223372036854775807",
         ),
+        (
+            "[filter]\nskip-damaged-records = ['3:17', '3']",
+            "filter.skip-damaged-records",
+            2,
+            'must be "PARTITION:OFFSET" of a record of the raw log',
+        ),
         ("sync-point-interval = '5s'", "sync-point-interval", 1, 'must be at least 30s, got "5s"'),
         ("sync-point-interval = '5 s'", "sync-point-interval", 1, 'must be a duration such as "10s"'),
         ("[sink]\ndate-separator = 'week'", "sink.date-separator", 2, 'must be one of "none", "year", "month", "day"'),

@@ -1,6 +1,6 @@
 """When a state proof begins, goes on and ends: images, filters, lives of a changefeed, a topic that takes nothing."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -23,7 +23,7 @@ from sorters.core.feed.feed import compile_feed
 from sorters.core.state_proof.deltas import StateDeltas, TableDelta
 from sorters.core.state_proof.proof_columns import keeps_texts
 from sorters.core.state_proof.states import IMAGE_MIDWAY, NO_STATE, RENAMED
-from sorters.run.feed_states import FeedStates
+from sorters.run.feed_states import RECORD_SKIPPED, FeedStates
 from tests.support.rawlog.memory_states import MemoryStates
 from tests.support.recorded.ddl_jobs import column, job, snapshot, table_info
 
@@ -47,6 +47,7 @@ class _Run:
         upto_ts: int,
         deltas: dict[TableId, TableDelta] | None = None,
         left_out: LeftOut | None = None,
+        lacking: Collection[TableId] = (),
     ) -> Cut:
         cut = Cut(
             after_ts=Ts(after_ts),
@@ -58,7 +59,7 @@ class _Run:
             left_out=left_out,
         )
         planned = self.states.plan(cut, self.store, self.feed)
-        self.states.tell(StateDeltas(deltas or {}))
+        self.states.tell(StateDeltas(deltas or {}), lacking)
         return planned
 
     def __getitem__(self, table: TableId) -> CarriedState:
@@ -100,6 +101,19 @@ def test_image_is_added_up_while_it_comes_and_proven_once_it_is_whole(store: Sch
     run.cut(t + 20, t + 30, {A: TableDelta(1, 8, 1)}, _pending(A, LOW))
     run.cut(t + 30, t + 40, {A: TableDelta(-1, 15, 1)})
     assert (run[A].is_proven, run[A].proof, run[A].begun_by, run[A].ts) == (True, TableProof(2, 0), "image", t + 40)
+
+
+def test_table_of_a_skipped_record_has_no_proof_from_there_on_also_after_a_restart(store: SchemaStore) -> None:
+    topic, t = MemoryStates(), _from(store)
+    run = _Run(topic, store)
+    run.cut(t, t + 10, {A: TableDelta(2, 6, 2)}, _pending(A))
+    run.cut(t + 10, t + 20)
+    assert run[A].is_proven
+    run.cut(t + 20, t + 30, {A: TableDelta(1, 8, 1)}, lacking={A})
+    for each in (run, _Run(topic, store)):
+        each.cut(t + 30, t + 40, {A: TableDelta(1, 9, 1)})
+        assert (each[A].unproven, each[A].ts) == (RECORD_SKIPPED, t + 30)
+        assert each[B].unproven == NO_STATE
 
 
 def test_image_that_begins_anew_begins_the_proof_anew(store: SchemaStore) -> None:

@@ -1,6 +1,7 @@
 """Cuts that several changefeeds run: rows gathered once, the same objects for all, of the newest cuts only."""
 
 import threading
+from collections.abc import Collection
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
@@ -14,13 +15,21 @@ from schemas.errors import CorruptDataError
 from schemas.flow.flow_sum import FlowSum
 from schemas.ids import RegionId, TableId, Ts
 from schemas.rawlog.images import IdRange, ImageChunk, KeyRange
-from schemas.rawlog.region_batch import RegionBatch, SharedRecord, encode_region_batch
+from schemas.rawlog.record_check import CHECK_HEADER, RecordDamagedError, RowsCheck, Whose, check_headers
+from schemas.rawlog.region_batch import (
+    RegionBatch,
+    SharedRecord,
+    check_record,
+    decode_region_batch,
+    encode_region_batch,
+)
 from sorters.core.cut.cut import Cut
 from sorters.core.cut.images import LeftOut
 from sorters.core.encode.wire.protocol import EncodedRows
 from sorters.core.flow.ledger import FlowLedger
 from sorters.core.flow.row_ids import sums_of_changes
 from sorters.core.rows.pipeline import EncodedPass
+from sorters.cut.damaged_records import DamagedRecord, DamagedRecords
 from sorters.cut.raw_cut import RawCut
 from sorters.cut.worker import gather_rows
 from sorters.service import shared_cuts
@@ -190,3 +199,36 @@ def test_what_is_left_out_for_images_or_goes_out_of_them_is_one_changefeed_s_alo
     with_image = reader.read_cut(replace(cut(), chunks=(chunk,)), 1 << 20)
     assert with_image is not None
     assert with_image.shared is None
+
+
+def test_damaged_record_stops_only_who_wants_its_table_and_does_not_skip_it_shared_or_alone() -> None:
+    rows = decode_region_batch(record(TABLES[1], 13)).rows
+    sent = bytes(record(TABLES[1], 13))
+    headers = dict(check_headers(RowsCheck.of(rows), sent, Whose.of(rows)))
+    bad = SharedRecord.known(sent[:-1] + b"!", headers[CHECK_HEADER], ("events", 3, 17))
+    check_record(bad)
+    records = [RECORDS[0], bad]
+    shared = SharedCuts().keep(cut(), RawCut(records, 100)).shared
+    assert shared is not None
+
+    def gathered(*wanted: TableId, skipped: Collection[tuple[int, int]] = ()) -> list[tuple[Any, set[DamagedRecord]]]:
+        alone, with_others = DamagedRecords(skipped), DamagedRecords(skipped)
+        return [
+            (plain(gather_rows(iter(records), cut(), wanted.__contains__, None, alone)), alone.passed),
+            (plain(shared.rows(wanted.__contains__, None, with_others)), with_others.passed),
+        ]
+
+    intact = {TABLES[0]: ([11, 12], [b"v11", b"v12"])}
+    for each in gathered(TABLES[0]):
+        assert each == (intact, {DamagedRecord((3, 17), TABLES[1], Ts(13), False)})
+    for each in gathered(*TABLES, skipped={(3, 17)}):
+        assert each == (intact, {DamagedRecord((3, 17), TABLES[1], Ts(13), True)})
+    damaged = DamagedRecords({(3, 16)})
+    for chunks in (
+        gather_rows(iter(records), cut(), lambda _: True, None, damaged),
+        shared.rows(lambda _: True, None, damaged),
+    ):
+        with pytest.raises(RecordDamagedError) as raised:
+            list(chunks)
+        assert [raised.value.fields[name] for name in ("partition", "offset", "table_id")] == [3, 17, TABLES[1]]
+    assert plain(shared.rows({TABLES[0]}.__contains__)) == intact

@@ -94,6 +94,7 @@ function work({ work: done, shares }, now) {
     ["Last batch", `${count(done.batch_rows)} rows in ${Number(done.batch_s).toFixed(2)} s`, "small"],
     ["Sorter", sorter(who), "small"], ["Ended without a word", count(done.sorter_deaths ?? 0), "small"],
     ["Rows with a wrong checksum", count(done.corrupt_rows_total ?? 0), "small"],
+    ["Damaged raw records passed over", count(done.damaged_records_total ?? 0), "small"],
   ]), who?.reason && el("p", null, "The last batch ran there because: ", who.reason.replaceAll("_", " ")),
   shares.length > 0 && [el("h3", null, "Who applies"), table("Partitions of its topic by capture", [["Capture"], ["Partitions"]],
     shares.map((share) => [shortId(share.capture), share.partitions.join(", ") || "none"]))]);

@@ -1,0 +1,59 @@
+"""Damaged raw records of a cut: those of tables that the changefeed does not want, and those that an operator has
+named, are passed over and noted; one of any other table is for its decoding to refuse.
+"""
+
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from schemas.ids import TableId, Ts
+from schemas.rawlog.record_check import RawRecord, RecordDamagedError
+
+RawOffset = tuple[int, int]
+"""Raw partition and offset."""
+
+
+@dataclass(frozen=True, slots=True)
+class DamagedRecord:
+    """One that was passed over, as its header tells of it."""
+
+    where: RawOffset
+    table_id: TableId
+    max_commit_ts: Ts
+    is_skipped: bool
+    """Whether the changefeed wants its table, and lacks its rows now: ``filter.skip-damaged-records`` names it."""
+
+
+class DamagedRecords:
+    """Those of one changefeed's cut, or of a part of it."""
+
+    def __init__(self, skipped: Collection[RawOffset] = ()) -> None:
+        """``skipped`` are named by the operator."""
+        self._skipped = skipped
+        self.passed: set[DamagedRecord] = set()
+
+    def passes(self, record: bytes, *, is_wanted: bool) -> bool:
+        """Tell whether a record, of a table that is wanted or not, is passed over; note it if it is damaged."""
+        if not isinstance(record, RawRecord) or record.damage is None:
+            return not is_wanted
+        whose, where = record.whose, record.where[1:]
+        if whose is None or (is_wanted and where not in self._skipped):
+            return False
+        self.passed.add(DamagedRecord(where, whose.table_id, whose.max_commit_ts, is_wanted))
+        return True
+
+
+def is_damaged(record: bytes) -> bool:
+    """Tell whether a record is known to be another than was sent."""
+    return isinstance(record, RawRecord) and record.damage is not None
+
+
+@contextmanager
+def naming_damage(name_of: Callable[[TableId], str]) -> Iterator[None]:
+    """Add the table's name to the error of a damaged record."""
+    try:
+        yield
+    except RecordDamagedError as error:
+        if isinstance(table_id := error.fields.get("table_id"), int):
+            error.fields["table"] = name_of(TableId(table_id))
+        raise

@@ -7,6 +7,7 @@ import click
 
 from compose.cli.changefeed import namespace_option
 from compose.cli.options.access import kafka_option
+from compose.cli.options.kinds import Id
 from compose.cli.options.names import upstream_option
 from compose.echo import echo
 from schemas.ids import UpstreamId
@@ -23,7 +24,7 @@ def proofs() -> None:
 
 
 def _of_changefeed(command: Any) -> Any:
-    changefeed = click.option("-c", "--changefeed", "changefeed_id", required=True, metavar="ID")
+    changefeed = click.option("-c", "--changefeed", "changefeed_id", type=Id(), required=True, metavar="ID")
     return kafka_option(required=True)(upstream_option(changefeed(namespace_option(command))))
 
 

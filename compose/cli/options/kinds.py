@@ -6,9 +6,24 @@ from typing import Any, TypeVar
 
 import click
 
+from schemas.nodes.changefeed import ID_CHARS_MAX, is_id
+
 Command = TypeVar("Command", bound=Callable[..., Any])
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)?")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+class Id(click.ParamType[str]):
+    """Of a changefeed, or a namespace: it becomes a part of paths in ZooKeeper and of names of files."""
+
+    name = "id"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return it."""
+        if not is_id(str(value)):
+            allowed = f"letters and digits in groups joined by single '-', at most {ID_CHARS_MAX} characters"
+            self.fail(f"{str(value)[:100]!r} is no id: {allowed}", param, ctx)
+        return str(value)
 
 
 class Duration(click.ParamType[float]):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from compose.cli.options.kinds import Command
+from compose.cli.options.kinds import Command, Id
 from schemas.nodes.changefeed import CLUSTER_DEFAULT, NAMESPACE_DEFAULT
 
 UPSTREAM_DEFAULT = "default"
@@ -13,9 +13,13 @@ UPSTREAM_DEFAULT = "default"
 
 def feed_options(command: Command) -> Command:
     """Add ``--changefeed`` and ``--namespace``, of a command that runs a part of one changefeed."""
-    command = click.option("-n", "--namespace", default=NAMESPACE_DEFAULT, show_default=True)(command)
+    command = click.option(
+        "-n", "--namespace", type=Id(), metavar="NAME", default=NAMESPACE_DEFAULT, show_default=True
+    )(command)
     text = "As `changefeed create` named it."
-    return click.option("-c", "--changefeed", "changefeed_id", required=True, metavar="ID", help=text)(command)
+    return click.option("-c", "--changefeed", "changefeed_id", type=Id(), required=True, metavar="ID", help=text)(
+        command
+    )
 
 
 def cluster_option(command: Command) -> Command:

@@ -77,3 +77,16 @@ def test_unknown_keys_and_codes_come_with_the_likeliest_right_ones(
         read_server_file(file)
     status, said = failed(capsys, "errors", "sorter.topic_mising")
     assert status == 2 and "did you mean sorter.topic_missing" in said
+
+
+@pytest.mark.parametrize("command", ["sorter", "processor", "recover", "lake compact", "lake expire", "proofs export"])
+@pytest.mark.parametrize("name", ["../x", "a/b", "", "x?y", "-x", "é", "x" * 200, "a\x1b[2J"])
+def test_id_that_is_none_is_said_before_anybody_is_asked(
+    capsys: pytest.CaptureFixture[str], command: str, name: str
+) -> None:
+    nobody = "127.0.0.1:1"
+    servers = ["--kafka", nobody] if command == "proofs export" else ["--zookeeper", nobody]
+    assert run_cli([*command.split(), f"--changefeed={name}", *servers]) == 2
+    said = capsys.readouterr().err
+    assert "is no id: letters and digits" in said
+    assert "\x1b" not in said

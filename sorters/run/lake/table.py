@@ -298,7 +298,8 @@ class LakeTable:
         for name, renamed in evolution.renames:
             update.renameColumn(name, renamed)
         for column in evolution.adds:
-            update.addColumn(column.name, types.fromPrimitiveString(column.type), field_doc(column))
+            # Without a parent by name Iceberg would look for one in a name with a dot.
+            update.addColumn(None, column.name, types.fromPrimitiveString(column.type), field_doc(column))
         update.commit()
 
     def note_image(self) -> None:

@@ -161,6 +161,23 @@ def test_field_that_is_set_aside_keeps_what_it_held_beside_the_new_one(rows: Lak
 
 @nightly
 @patient
+def test_names_of_any_characters_are_a_lake_tables_also_after_ddl(rows: LakeRows, tmp_path: Path) -> None:
+    catalog = LakeCatalog(rows, OWNER)
+    evil, added, key = "a.`b'\"c<", "x.y`", LakeColumn(1, "id", "long")
+    name, columns = LakeName(("s.x",), "t`.1"), (key, LakeColumn(2, evil, "int"))
+    table = catalog.create(name, columns, LakeLayout(), TableId(1), Ts(1), Ts(1))
+    wanted = (key, LakeColumn(2, "p.q", "int"), LakeColumn(3, added, "int"))
+    table.evolve(plan_evolution(table.fields(), wanted, "t"), TableId(1), Ts(2))
+    table.begin()
+    row = {"id": [1], "p.q": pa.array([5], pa.int32()), added: pa.array([6], pa.int32())}
+    rows.merge(table.name, pa.table({OP: ["I"], **row}), ("id",))
+    table.publish(Ts(3))
+    assert [field.name for field in table.fields()] == ["id", "p.q", added]
+    assert (tmp_path / "lake" / "s.x" / "t`.1" / "metadata").is_dir()
+
+
+@nightly
+@patient
 def test_files_of_before_a_resync_go_with_its_end_and_are_not_compacted_before(rows: LakeRows, tmp_path: Path) -> None:
     lake, catalog = Lake(tmp_path / "lake"), LakeCatalog(rows, OWNER)
     files = LakeFiles(rows.session._jvm, OWNER.branch)

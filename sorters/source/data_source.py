@@ -93,8 +93,10 @@ class TideBusReader(DataSourceReader):  # type: ignore[misc] # pyspark's classes
                 )
             return query.partitions(start, end)
 
-    def read(self, partition: InputPartition) -> Iterator[Any]:
-        """Yield the rows of a task."""
+    def read(self, partition: InputPartition | None) -> Iterator[Any]:
+        """Yield the rows of a task. Of a read without any Spark makes one of no partition."""
+        if partition is None:
+            return iter(())
         assert isinstance(partition, ChangesPartition | ImagePartition)
         return partition.batches()
 

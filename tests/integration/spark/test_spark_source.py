@@ -166,6 +166,7 @@ def test_read_between_two_ts_has_the_changes_above_the_first_and_up_to_the_secon
     rows = rows_of(of_log(spark.read, log, startingTs=start, endingTs=end), tmp_path / "rows")
 
     assert Counter(rows) == Counter(row for row in expected if start < row[0] <= end)
+    assert not rows_of(of_log(spark.read, log, startingTs=end, endingTs=end), tmp_path / "none")
 
 
 def test_read_when_repeats_stand_in_another_partition_has_each_change_once(

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from pyspark.sql.types import StructType
 
 from schemas.changes import Op
 from schemas.config.changefeed import load_changefeed
@@ -24,6 +25,7 @@ from sorters.core.source.offsets import SourceOffset
 from sorters.core.source.options import FeedName, TableName, read_options
 from sorters.core.source.row_shape import CHANGE_FIELDS, RowShape
 from sorters.core.source.table_history import physical_ids, stop_between, table_at
+from sorters.source.data_source import TideBusReader
 from tests.support.lakes.lake_bank import row as lake_row
 from tests.support.rawlog.raw_log import Change, row_changes, row_key
 from tests.support.recorded import ddl_jobs
@@ -285,3 +287,9 @@ def test_values_of_a_real_tidb_are_those_that_ticdc_writes() -> None:
 
 def test_columns_of_a_change_are_named_as_sparks_own() -> None:
     assert [field.name for field in CHANGE_FIELDS] == ["_change_type", "_commit_version", "_commit_timestamp"]
+
+
+def test_read_that_has_no_tasks_has_no_rows() -> None:
+    """Spark makes one of no partition."""
+    options = read_options({"raw": "u", "table": "d.t", "kafka": "k:1"}, stream=False)
+    assert list(TideBusReader(options, StructType()).read(None)) == []

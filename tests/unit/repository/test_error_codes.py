@@ -1,5 +1,6 @@
 """Error codes are public: they are listed, each says what it means, and none means two things."""
 
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -39,3 +40,11 @@ def test_errors_command_when_there_is_no_such_code_says_so() -> None:
     ran = CliRunner().invoke(cli, ["errors", "nothing.of_the_kind"])
     assert ran.exit_code != 0
     assert "no such error code" in str(ran.exception)
+
+
+def test_codes_are_told_where_the_client_of_a_destination_is_not_installed(
+    monkeypatch: pytest.MonkeyPatch, codes: list[ErrorCode]
+) -> None:
+    monkeypatch.delitem(sys.modules, "edges.storages.azure", raising=False)
+    monkeypatch.setitem(sys.modules, "azure.core.credentials", None)  # as where it is not installed
+    assert catalogue() == codes

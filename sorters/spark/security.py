@@ -3,7 +3,8 @@
 What crosses between driver and executors holds rows, and in the tasks' closures the passwords and keys of sinks.
 
 - ``local[n]``, YARN and Kubernetes: Spark draws a secret for each session by itself, and hands it on in ways that no
-  command line shows.
+  command line shows. On Kubernetes that is the environment of executors' pods; where ``spark.authenticate.secret.file``
+  names a file that is mounted in the driver's pod and theirs, each reads it there.
 - A standalone cluster has one secret, that of its master and workers (``spark.authenticate.secret`` in their properties
   file); workers give it to executors in the environment. The driver takes it from the file that
   ``spark.authenticate.secret.file`` names, and without one it does not start: an open cluster must be asked for, by
@@ -26,6 +27,8 @@ log = logging.getLogger(__name__)
 AUTHENTICATE = "spark.authenticate"
 SECRET = "spark.authenticate.secret"  # noqa: S105 # a setting's name
 SECRET_FILE = "spark.authenticate.secret.file"  # noqa: S105
+K8S_SECRET_FILES = (SECRET_FILE, "spark.authenticate.secret.driver.file")
+"""On Kubernetes: the first for both sides; the second for the driver's, where executors have it elsewhere."""
 # The cipher is Spark's default, AES in counter mode, which does not notice what is changed on the way: with AES/GCM,
 # Spark 4.0.0 loses every second message of a connection (SPARK-56227).
 _ON_EVERY_CONNECTION = {
@@ -51,7 +54,7 @@ def security_settings(master: str, given: Mapping[str, str]) -> dict[str, str]:
     """Return the settings for a session on ``master``: these and ``given``, which goes before.
 
     Raises:
-        SparkSecretError: a standalone cluster's secret is not given, or in a way that shows it.
+        SparkSecretError: a standalone cluster's secret is not given, or in a way that shows it; or a secret is short.
         SecretFileModeError: others can read its file.
         ConfigError: its file cannot be read.
     """
@@ -70,6 +73,10 @@ def security_settings(master: str, given: Mapping[str, str]) -> dict[str, str]:
     settings |= given
     if master.startswith("spark://"):
         settings[SECRET] = _read_secret(master, settings.pop(SECRET_FILE, ""))
+    elif master.startswith("k8s://"):
+        for key in K8S_SECRET_FILES:
+            if key in settings:  # Spark takes the file's bytes as they are, on both sides
+                _checked_secret(Path(settings[key]), key)
     elif master.startswith("local-cluster"):
         settings[SECRET] = secrets.token_hex(32)
     return settings
@@ -89,8 +96,11 @@ def _read_secret(master: str, file: str) -> str:
             master=master,
             key=SECRET_FILE,
         )
-    path = Path(file)
-    secret = read_secret_text(path, SECRET_FILE).strip()
+    return _checked_secret(Path(file), SECRET_FILE)
+
+
+def _checked_secret(path: Path, key: str) -> str:
+    secret = read_secret_text(path, key).strip()
     if len(secret) < SECRET_BYTES_MIN or not secret.isprintable():
         raise SparkSecretError(f"the secret has at least {SECRET_BYTES_MIN} printable characters", file=path)
     return secret

@@ -6,11 +6,13 @@ import re
 import signal
 import subprocess
 import sys
+from base64 import b64encode
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from compose.stack.jars import spark_jars
 from sorters.spark.session import SPARK_JARS_ENV
@@ -25,6 +27,7 @@ _SESSION = (
     "session = create_session(sys.argv[1], 'tidebus', Path(sys.argv[2]), conf=json.loads(sys.argv[3])); "
     "session.stop(); time.sleep(600)"
 )
+SECRET = "0123456789abcdef" * 4
 PATIENCE_S = 120.0
 
 
@@ -34,13 +37,14 @@ def documented_settings() -> dict[str, str]:
     return dict(re.findall(r"^#   --sorter-conf=([\w.]+)=(\S+)$", text, re.MULTILINE))
 
 
-def filled_in(settings: dict[str, str]) -> dict[str, str]:
-    """Return settings as Kubernetes, and who deploys, would fill them in."""
+def filled_in(settings: dict[str, str], secret: Path) -> dict[str, str]:
+    """Return settings as Kubernetes, and who deploys, would fill them in; ``secret`` stands for what is mounted."""
     values = {
         "HOST/IMAGE@sha256:…": IMAGE,
         "$(POD_NAME)": DRIVER,
         "$(POD_IP)": "127.0.0.1",
         "/etc/tidebus/executors/executor.yaml": str(EXECUTORS / "executor.yaml"),
+        "/etc/tidebus/spark/secret": str(secret),
     }
     return {key: values.get(value, value) for key, value in settings.items()}
 
@@ -53,7 +57,10 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KubernetesApi]:
         api.add("tidebus", "pods", {"metadata": {"name": DRIVER}, "status": {"phase": "Running"}})
         # It waits so long for executors, which never come.
         asked_for = {"spark.executor.instances": "2", "spark.scheduler.maxRegisteredResourcesWaitingTime": "2s"}
-        settings = json.dumps(filled_in(documented_settings()) | asked_for)
+        secret = folder / "secret"
+        secret.touch(mode=0o600)
+        secret.write_text(SECRET)
+        settings = json.dumps(filled_in(documented_settings(), secret) | asked_for)
         environment = {SPARK_JARS_ENV: ",".join(map(str, spark_jars())), **os.environ, "KUBECONFIG": os.devnull}
         session = subprocess.Popen(
             [sys.executable, "-c", _SESSION, f"k8s://{api.address}", str(folder), settings],
@@ -84,9 +91,24 @@ def test_executors_pods_are_let_in_by_the_restricted_profile(api: KubernetesApi)
         assert spec["securityContext"]["runAsNonRoot"] is True and spec["securityContext"]["runAsUser"] == 185
         assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
         assert {*spec} & {"hostNetwork", "hostPID", "hostIPC"} == set()
-        assert {kind for volume in spec["volumes"] for kind in volume} <= {"name", "configMap", "emptyDir"}
+        assert {kind for volume in spec["volumes"] for kind in volume} == {"name", "configMap", "emptyDir", "secret"}
         (container,) = spec["containers"]
-        assert container["securityContext"] == {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+
+
+def test_executors_write_into_volumes_that_go_with_their_pod(api: KubernetesApi) -> None:
+    for pod in executors(api):
+        (container,) = pod["spec"]["containers"]
+        volumes = {volume["name"]: volume for volume in pod["spec"]["volumes"]}
+        mounts = {mount["mountPath"]: mount for mount in container["volumeMounts"]}
+        environment = {entry["name"]: entry.get("value") for entry in container["env"]}
+        written = {path for path, mount in mounts.items() if not mount.get("readOnly")}
+        for path in ("/opt/spark/work-dir", "/tmp", environment["SPARK_LOCAL_DIRS"]):
+            assert path in written and "emptyDir" in volumes[mounts[path]["name"]], path
 
 
 def test_executors_pods_have_no_rights_and_go_with_the_captures_pod(api: KubernetesApi) -> None:
@@ -110,13 +132,22 @@ def test_executors_run_our_code_in_the_named_image_with_bounded_memory(api: Kube
         assert memory == {"requests": "3072Mi", "limits": "3072Mi"}
 
 
-def test_session_secret_is_in_executors_environment_alone(api: KubernetesApi) -> None:
-    for pod in executors(api):
-        (container,) = pod["spec"]["containers"]
-        (secret,) = (entry["value"] for entry in container["env"] if entry["name"] == "_SPARK_AUTH_SECRET")
-        assert len(secret) >= 32
-        others = [entry for entry in container["env"] if entry["name"] != "_SPARK_AUTH_SECRET"]
-        assert secret not in json.dumps([others, container["args"], pod["metadata"], api.posted("configmaps")])
+def test_secret_is_in_a_volume_that_executors_and_captures_mount_and_in_nothing_that_pods_show(
+    api: KubernetesApi,
+) -> None:
+    file = Path(documented_settings()["spark.authenticate.secret.file"])
+    patch = yaml.safe_load((EXECUTORS / "captures-patch.yaml").read_text())["spec"]["template"]["spec"]
+    pods = [pod["spec"] for pod in executors(api)]
+    for spec in [patch, *pods]:
+        (container,) = spec["containers"]
+        (mount,) = (each for each in container["volumeMounts"] if each["mountPath"] == str(file.parent))
+        (volume,) = (each for each in spec["volumes"] if each["name"] == mount["name"])
+        assert volume["secret"] == {"secretName": "tidebus-spark", "defaultMode": 0o440} and mount["readOnly"] is True
+    for spec in pods:
+        assert spec["securityContext"]["fsGroup"] == 185, "who may read it"
+        assert "_SPARK_AUTH_SECRET" not in {entry["name"] for entry in spec["containers"][0]["env"]}
+    shown = json.dumps([api.posted("pods"), api.posted("configmaps")])
+    assert not [text for text in (SECRET, b64encode(SECRET.encode()).decode()) if text in shown]
 
 
 def test_policies_select_the_executors_pods(api: KubernetesApi) -> None:

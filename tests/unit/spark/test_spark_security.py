@@ -111,3 +111,22 @@ def test_driver_of_spark_without_a_way_to_its_master_is_refused_by_name() -> Non
     with pytest.raises(DriverHostError, match=r"spark\.driver\.host") as refused:
         driver_host("spark://no-such-host.invalid:7077", {})
     assert refused.value.action is Action.STOP_CHANGEFEED
+
+
+def test_spark_on_kubernetes_takes_its_secret_from_a_mounted_file_that_is_one(
+    secret_file: Path, tmp_path: Path
+) -> None:
+    given = {"spark.authenticate.secret.file": str(secret_file)}
+    settings = security_settings("k8s://https://host:6443", given)
+    assert settings["spark.authenticate.secret.file"] == str(secret_file), "executors read it, too"
+    shown, hidden = split_secrets(settings)
+    assert hidden == {} and SECRET not in str(shown)
+    short = tmp_path / "short"
+    short.touch(mode=0o600)
+    short.write_text("0123456789")
+    for key in ("spark.authenticate.secret.file", "spark.authenticate.secret.driver.file"):
+        with pytest.raises(SparkSecretError, match="at least 16"):
+            security_settings("k8s://https://host:6443", {key: str(short)})
+    secret_file.chmod(0o644)
+    with pytest.raises(BusError, match=r"secrets\.file_mode"):
+        security_settings("k8s://https://host:6443", given)

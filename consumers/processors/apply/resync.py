@@ -145,33 +145,32 @@ def _delete(connection: Connection, feed: str, ddl: SqlDdl, fence: Fence, guard:
         _forget(connection, feed, ddl.table_id)  # who came before us may have died in the middle of it
         return
     name, key = notes
-    deleted = 0
-    rows, keys = delete_statements(name, _name(ddl), key)
-    left = DELETED_AT_ONCE
-    while left == DELETED_AT_ONCE:
-        guard()
-        connection.begin()
-        fence(connection)
-        connection.query(rows)
-        deleted += connection.affected_rows()
-        connection.query(keys)
-        left = connection.affected_rows()
-        connection.commit()
+    deleted = _delete_all(connection, delete_statements(name, _name(ddl), key), fence, guard)
     if (nulls := null_statement(_name(ddl), key)) is not None:
-        left = DELETED_AT_ONCE
-        while left == DELETED_AT_ONCE:
-            guard()
-            connection.begin()
-            fence(connection)
-            connection.query(nulls)
-            left = connection.affected_rows()
-            connection.commit()
-            deleted += left
+        deleted += _delete_all(connection, (nulls,), fence, guard)
     _forget(connection, feed, ddl.table_id)
     log.info(
         "resync: rows that the source has no more are deleted",
         extra={"table": ddl.name, "rows": deleted, "commit_ts": ddl.commit_ts},
     )
+
+
+def _delete_all(connection: Connection, statements: Sequence[bytes], fence: Fence, guard: Guard) -> int:
+    """Say statements again and again, each time in a transaction, until the last of them finds no full piece any more;
+    return how many rows the first one has deleted.
+    """
+    deleted, left = 0, DELETED_AT_ONCE
+    while left == DELETED_AT_ONCE:
+        guard()
+        connection.begin()
+        fence(connection)
+        changed = []
+        for statement in statements:
+            connection.query(statement)
+            changed.append(connection.affected_rows())
+        connection.commit()
+        deleted, left = deleted + changed[0], changed[-1]
+    return deleted
 
 
 def _forget(connection: Connection, feed: str, table: TableId) -> None:

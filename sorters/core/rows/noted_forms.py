@@ -21,8 +21,9 @@ def with_notes(records: OutputRecords, noted: Mapping[tuple[str, str, Ts], Table
         noted: :func:`sorters.core.feed.resync_events.noted_names`.
     """
     keys = records.column("key").combine_chunks().dictionary_encode()
-    forms = [_with_notes(form, noted) for form in keys.dictionary.to_pylist()]
-    if forms == keys.dictionary.to_pylist():
+    said_before = keys.dictionary.to_pylist()
+    forms = [_with_notes(form, noted) for form in said_before]
+    if forms == said_before:
         return records
     said = pa.DictionaryArray.from_arrays(keys.indices, pa.array(forms, pa.binary())).cast(pa.binary())
     return make_records([said if name == "key" else records.column(name) for name in OUTPUT_SCHEMA.names])

@@ -193,12 +193,7 @@ class LakeTable:
         transaction = self._moved(watermark_ts, None, resync)
         main = int(transaction.currentMetadata().currentSnapshot().snapshotId())
         if tags_kept is not None:
-            manage, tags = transaction.manageSnapshots(), self.progress().tags
-            if watermark_ts not in tags:
-                manage.createTag(tag_name(watermark_ts), main)
-            for ts in expired_tags(tags | {watermark_ts}, tags_kept):
-                manage.removeTag(tag_name(ts))
-            manage.commit()
+            _set_tags(transaction.manageSnapshots(), self.progress().tags, main, watermark_ts, tags_kept)
         return StagedMove(transaction.startMetadata(), transaction.currentMetadata(), main)
 
     def staged_tag(self, watermark_ts: Ts, tags_kept: int) -> StagedMove:
@@ -311,17 +306,26 @@ class LakeTable:
         """Tag main with a watermark, if it has not the tag, and take the oldest tags away, in one step."""
         progress = self.progress()
         self._forget()
-        manage = self._table.manageSnapshots()
-        if watermark_ts not in progress.tags:
-            manage.createTag(tag_name(watermark_ts), self._table.currentSnapshot().snapshotId())
-        expired = expired_tags(progress.tags | {watermark_ts}, kept)
-        for ts in expired:
-            manage.removeTag(tag_name(ts))
-        manage.commit()
-        self._progress = replace(progress, tags=progress.tags.union({watermark_ts}).difference(expired))
+        main = self._table.currentSnapshot().snapshotId()
+        tags = _set_tags(self._table.manageSnapshots(), progress.tags, main, watermark_ts, kept)
+        self._progress = replace(progress, tags=tags)
 
     def untag(self, watermark_ts: Ts) -> None:
         """Take a watermark's tag away, if it is there."""
         if watermark_ts in self.progress().tags:
             self._forget()
             self._table.manageSnapshots().removeTag(tag_name(watermark_ts)).commit()
+
+
+def _set_tags(manage: Any, tags: frozenset[Ts], main: int, watermark_ts: Ts, kept: int) -> frozenset[Ts]:
+    """Tag a snapshot with a watermark, if that has no tag among ``tags``, and take the oldest tags away, in one step of
+    Iceberg's ``manage``; return what tags there are then.
+    """
+    if watermark_ts not in tags:
+        manage.createTag(tag_name(watermark_ts), main)
+    tags |= {watermark_ts}
+    expired = expired_tags(tags, kept)
+    for ts in expired:
+        manage.removeTag(tag_name(ts))
+    manage.commit()
+    return tags.difference(expired)

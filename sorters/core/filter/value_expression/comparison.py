@@ -204,17 +204,9 @@ def one_of(at: int, operand: Bound, items: list[Bound]) -> Bound:
 
 
 def like(at: int, text_operand: Bound, pattern: Bound, escape: str) -> Bound:
-    for side in (text_operand, pattern):
-        if side.kind not in {ValueKind.TEXT, ValueKind.NULL}:
-            raise MisfitError(
-                f"LIKE of {side.what or 'an operand'}, which is {side.kind.value}, is not supported", side.at
-            )
-    if not pattern.constant:
-        raise MisfitError("LIKE takes a pattern that is written down", pattern.at)
-    raw = pattern.of({})
-    if raw is None or text_operand.kind is ValueKind.NULL:
+    raw = pattern_of("LIKE", text_operand, pattern)
+    if raw is None:
         return replace(constant(at, ValueKind.INT, None), is_truth=True)
-    assert isinstance(raw, bytes)
     collation = text_operand.collation or "utf8mb4_bin"
     _check_collation(text_operand, collation, at)
     by_weights = collation in BY_WEIGHTS
@@ -228,6 +220,26 @@ def like(at: int, text_operand: Bound, pattern: Bound, escape: str) -> Bound:
         return flag(expression.fullmatch(_encoded(weights(_decoded(text))) if by_weights else text))
 
     return truth(at, of, text_operand)
+
+
+def pattern_of(name: str, text: Bound, pattern: Bound) -> bytes | None:
+    """Return the pattern that a text is held against; None: one of both is NULL, and so is what comes of it.
+
+    Raises:
+        MisfitError: one of them is no text, or the pattern hangs on the row.
+    """
+    for side in (text, pattern):
+        if side.kind not in {ValueKind.TEXT, ValueKind.NULL}:
+            raise MisfitError(
+                f"{name} of {side.what or 'an operand'}, which is {side.kind.value}, is not supported", side.at
+            )
+    if not pattern.constant:
+        raise MisfitError(f"{name} takes a pattern that is written down", pattern.at)
+    raw = pattern.of({})
+    if raw is None or text.kind is ValueKind.NULL:
+        return None
+    assert isinstance(raw, bytes)
+    return raw
 
 
 def _decoded(text: bytes) -> str:

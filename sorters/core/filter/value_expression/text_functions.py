@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from schemas.config.filter.re2 import Expression
-from sorters.core.filter.value_expression.comparison import BY_WEIGHTS, text_form
+from sorters.core.filter.value_expression.comparison import BY_WEIGHTS, pattern_of, text_form
 from sorters.core.filter.value_expression.parts import (
     LITERAL_COLLATION,
     Bound,
@@ -178,21 +178,13 @@ def strcmp(at: int, left: Bound, right: Bound) -> Bound:
 
 def regexp(at: int, text: Bound, pattern: Bound) -> Bound:
     """REGEXP: RE2's, as TiDB's is Go's."""
-    for side in (text, pattern):
-        if side.kind not in {ValueKind.TEXT, ValueKind.NULL}:
-            raise MisfitError(
-                f"REGEXP of {side.what or 'an operand'}, which is {side.kind.value}, is not supported", side.at
-            )
-    if not pattern.constant:
-        raise MisfitError("REGEXP takes a pattern that is written down", pattern.at)
-    raw = pattern.of({})
-    if raw is None or text.kind is ValueKind.NULL:
+    raw = pattern_of("REGEXP", text, pattern)
+    if raw is None:
         return constant(at, ValueKind.NULL, None)
     text_form(at, "=", text, pattern)
     _refuse_weights(at, "REGEXP", text)
     if text.collation == "binary":
         raise MisfitError("REGEXP of a binary text is not supported", text.at)
-    assert isinstance(raw, bytes)
     if not raw:
         raise MisfitError("REGEXP takes no empty pattern", pattern.at)
     try:

@@ -35,7 +35,7 @@ AIMS = {
 }
 _HEAD = """# Figures
 
-Made by `make bench` and `make bench-report`; each bench's text (`tests/bench/<name>.py`) says what it counts and how.
+Made by `make bench` and `make bench-report`; each bench's text (`tests/bench/*/<name>.py`) says what it counts and how.
 Wall times depend on what else the machine does, so CPU times stand beside them, and the load before each.
 
 {machine}

@@ -1,8 +1,8 @@
 """`make bench`: runs the benches one after the other, keeps their figures in bench-out/ and draws them.
 
-Each bench is a module here that prints JSON lines on standard output, ``{"bench": name, …}``; what else it has to say
-goes to standard error. They run as processes of their own, so that one's memory and JVM are not another's. A bench that
-fails leaves no figures, is named at the end, and makes the exit status 1.
+Each bench is a module in a room beside this one, and prints JSON lines on standard output, ``{"bench": name, …}``;
+what else it has to say goes to standard error. They run as processes of their own, so that one's memory and JVM are not
+another's. A bench that fails leaves no figures, is named at the end, and makes the exit status 1.
 """
 
 import argparse
@@ -89,7 +89,7 @@ def run_bench(name: str) -> bool:
     # Else each Spark would ask Ivy, which has a lot to say.
     jars = ",".join(str(jar) for jar in spark_jars())
     process = subprocess.Popen(
-        [sys.executable, "-m", f"tests.bench.{name}"],
+        [sys.executable, "-m", module_of(name)],
         stdout=subprocess.PIPE,
         text=True,
         env={SPARK_JARS_ENV: jars, **os.environ},
@@ -107,6 +107,12 @@ def run_bench(name: str) -> bool:
     _path(name).write_text("".join(lines))
     _facts_path(name).write_text(json.dumps({**facts, "took_s": took_s}))
     return True
+
+
+def module_of(name: str) -> str:
+    """Return the module of a bench, by the room that it stands in."""
+    (file,) = Path(__file__).parent.glob(f"*/{name}.py")
+    return f"tests.bench.{file.parent.name}.{name}"
 
 
 def _path(name: str) -> Path:

@@ -22,8 +22,8 @@ from consumers.control.changefeeds.store import ChangefeedRequest
 from schemas.errors import BusError
 from schemas.ids import UpstreamId, physical_ms
 from schemas.sink.position import POSITION_HEADER, PositionClass, decode_position
+from tests.bench.feeds.zookeeper_requests import received_packets
 from tests.bench.rig.upstream import SCHEMA, Upstream
-from tests.bench.zookeeper_requests import received_packets
 
 UPSTREAM = UpstreamId("feeds")
 CAPTURE, SORTERS = "capture", "sorters"

@@ -1,4 +1,4 @@
-"""Very many tables through all of the bus but the sorters: ``python -m tests.bench.many_tables --real``.
+"""Very many tables through all of the bus but the sorters: ``python -m tests.bench.captures.many_tables --real``.
 
 A region server of this process with a region for each table, ZooKeeper, Kafka and captures as real processes: schema
 snapshot, PD, registration of every region, landing, scheduling and frontier. The region server is Python, too, and

@@ -63,8 +63,13 @@ FIGURES: list[dict[str, Any]] = [
 
 def test_bench_every_module_that_prints_figures_is_run_and_drawn() -> None:
     folder = Path(__file__).parents[2] / "bench"
-    modules = {path.stem for path in folder.glob("*.py") if '"bench": "' in path.read_text() and path.stem != "run"}
-    assert set(BENCHES) == set(PANELS) == modules
+    modules = {
+        f"tests.bench.{path.parent.name}.{path.stem}"
+        for path in folder.glob("*/*.py")
+        if '"bench": "' in path.read_text()
+    }
+    assert set(BENCHES) == set(PANELS)
+    assert sorted(run.module_of(name) for name in BENCHES) == sorted(modules)
 
 
 def test_bench_plot_is_drawn_of_all_figures_and_of_none(tmp_path: Path) -> None:

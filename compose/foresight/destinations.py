@@ -17,6 +17,7 @@ from sorters.core.feed.feed import CompiledFeed, compile_feed
 from sorters.core.feed.route_check import check_routes
 from sorters.core.lake.columns import checked_name, key_names, lake_columns
 from sorters.core.lake.layout import LakeLayout, lake_layout
+from sorters.run.lake.names import LakeName
 
 Kind = Literal["database", "files", "lake", "nowhere"]
 _NO_KEY: Final = "none: no primary key and no not-null unique key"
@@ -139,13 +140,13 @@ def _lake_table(name: str, table: TableVersion, sent: TableVersion, config: Chan
     """
     settings = config.sink.iceberg
     above = (settings.namespace,) if settings.namespace else ()
-    parts = (*above, checked_name(sent.schema, table), checked_name(sent.table, table))
+    target = LakeName((*above, checked_name(sent.schema, table)), checked_name(sent.table, table))
     columns = lake_columns(table, settings.mode, says_changes=settings.emit_metadata_columns)
     key = ", ".join(key_names(table)) if settings.mode == "upsert" else "none: each change is a row"
     return DestinedTable(
         table=name,
         replicated=True,
-        target=".".join(parts),
+        target=str(target),
         key=key,
         columns=len(columns),
         layout=_layout(lake_layout(settings, columns)),

@@ -8,7 +8,7 @@ import pyarrow as pa
 from schemas.config.lake_rules import S3_FILE_IO
 from sorters.core.lake.columns import OP
 from sorters.core.lake.errors import LakeJarMissingError
-from sorters.run.lake.names import CATALOG, LakeName
+from sorters.run.lake.names import CATALOG, LakeName, quoted
 
 _VIEW = "tidebus_changes"
 
@@ -111,8 +111,3 @@ class LakeRows:
     def _target(self, name: LakeName) -> str:
         parts = (CATALOG, *name.namespace, name.table, f"branch_{self._branch}")
         return ".".join(map(quoted, parts))
-
-
-def quoted(name: str) -> str:
-    """Return a name as Spark's SQL takes any name."""
-    return f"`{name.replace('`', '``')}`"

@@ -11,6 +11,7 @@ from consumers.verify.reader import Name
 from consumers.verify.table_check import Proofs, SourceAt, TablePair
 from consumers.verify.topic_check import TopicCheck, topic_tables
 from edges.kafka.clients import kafka_consumer
+from edges.kafka.errors import address_of
 from edges.kafka.offsets import partition_bounds
 from schemas.config.client_options import librdkafka_options
 from schemas.config.settings import ChangefeedConfig
@@ -100,7 +101,12 @@ def _cut_off(options: Mapping[str, Any], topics: Collection[str]) -> set[str]:
             if any(partition_bounds(consumer, topic, number, answer_s=ANSWER_S)[0] > 0 for number in partitions):
                 cut_off.add(topic)
     except KafkaException as error:
-        raise KafkaUnreachableError("topics are not readable", reason=error.args[0].str()) from error
+        raise KafkaUnreachableError(
+            "topics are not readable",
+            topics=sorted(topics),
+            address=address_of(options),
+            reason=error.args[0].str(),
+        ) from error
     finally:
         consumer.close()
     return cut_off

@@ -7,7 +7,7 @@ from typing import Any, Final
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from edges.kafka.clients import kafka_consumer
-from edges.kafka.errors import KafkaUnreachableError
+from edges.kafka.errors import KafkaUnreachableError, address_of
 from edges.kafka.offsets import partition_bounds
 
 _CONSUME_MAX: Final = 500
@@ -51,8 +51,10 @@ def compacted_records(config: Mapping[str, Any], topic: str, timeout_s: float) -
                 if error is not None and error.code() == KafkaError._PARTITION_EOF:
                     return
             if time.monotonic() > deadline:
-                raise KafkaUnreachableError("records did not come", topic=topic)
+                raise KafkaUnreachableError("records did not come", topic=topic, address=address_of(config))
     except KafkaException as error:
-        raise KafkaUnreachableError("topic is not readable", topic=topic, reason=error.args[0].str()) from error
+        raise KafkaUnreachableError(
+            "topic is not readable", topic=topic, address=address_of(config), reason=error.args[0].str()
+        ) from error
     finally:
         consumer.close()

@@ -1,5 +1,8 @@
 """What can go wrong with a client of Kafka, and with a topic that is read by offset."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from schemas.errors import Action, BusError
 
 
@@ -19,3 +22,8 @@ class HistoryLostError(BusError):
     """The raw log no longer holds what the checkpoint needs: Kafka's retention has passed it."""
 
     code, action = "sorter.history_lost", Action.STOP_CHANGEFEED
+
+
+def address_of(config: Mapping[str, Any]) -> str:
+    """Return which brokers a client of librdkafka's settings asks, for an error to say."""
+    return str(config.get("bootstrap.servers", ""))

@@ -11,7 +11,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from edges.kafka.clients import kafka_consumer
-from edges.kafka.errors import HistoryLostError, KafkaUnreachableError
+from edges.kafka.errors import HistoryLostError, KafkaUnreachableError, address_of
 
 READ_TIMEOUT_S = 30.0
 """How long the broker may take to hand out records that are known to exist, before the read fails and is retried."""
@@ -97,10 +97,13 @@ class NextRecords:
         stopped: Callable[[], bool],
         timeout_s: float = READ_TIMEOUT_S,
         record_of: Callable[[Any], bytes] = value_of,
+        *,
+        address: str,
     ) -> None:
         """``stopped`` gives up; ``timeout_s`` is how long records that are known to exist are waited for; ``record_of``
-        makes of a message what is handed out as its value.
+        makes of a message what is handed out as its value; ``address`` is the brokers', for errors.
         """
+        self._address = address
         self._consumer, self._topic, self._at, self._stopped = consumer, topic, at, stopped
         self._record_of = record_of
         self._reason: KafkaError | None = None
@@ -117,7 +120,8 @@ class NextRecords:
         if records:
             self._deadline = time.monotonic() + self._timeout_s
         elif self._stopped() or time.monotonic() > self._deadline:
-            raise KafkaUnreachableError("records did not come", topic=self._topic, at=self._at, reason=self._reason)
+            where = {"topic": self._topic, "at": self._at, "address": self._address}
+            raise KafkaUnreachableError("records did not come", **where, reason=self._reason)
         return records
 
     def peek(self, count: int, timeout_s: float) -> list[tuple[int, int, bytes]]:
@@ -181,6 +185,7 @@ class TopicReader:
             record_of: makes of a message what is handed out as its value.
         """
         self.topic, self._timeout_s, self._stopped, self._record_of = topic, timeout_s, stopped, record_of
+        self._address = address_of(config)
         self._consumer = offsets_consumer(config, topic, fetch_wait_ms=fetch_wait_ms, log=log)
 
     def close(self) -> None:
@@ -196,7 +201,7 @@ class TopicReader:
             return partition_bounds(self._consumer, self.topic, partition, answer_s=self._timeout_s)
         except KafkaException as error:
             raise KafkaUnreachableError(
-                "topic is not readable", topic=self.topic, reason=error.args[0].str()
+                "topic is not readable", topic=self.topic, address=self._address, reason=error.args[0].str()
             ) from error
 
     def read(self, start: int, end: int) -> Iterator[tuple[int, bytes]]:
@@ -217,7 +222,9 @@ class TopicReader:
             return
         missing = sum(ranges[partition][1] - start for partition, start in at.items())
         self._consumer.assign([TopicPartition(self.topic, *start) for start in at.items()])
-        records = NextRecords(self._consumer, self.topic, at, self._stopped, self._timeout_s, self._record_of)
+        records = NextRecords(
+            self._consumer, self.topic, at, self._stopped, self._timeout_s, self._record_of, address=self._address
+        )
         try:
             while missing:
                 for partition, offset, value in records.take(_CONSUME_MAX):

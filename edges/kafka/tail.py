@@ -5,6 +5,7 @@ from typing import Any, Self
 
 from confluent_kafka import TopicPartition
 
+from edges.kafka.errors import address_of
 from edges.kafka.offsets import NextRecords, offsets_consumer
 from schemas.errors import CorruptDataError
 from schemas.rawlog.frontier import FrontierRecord, decode_frontier
@@ -20,7 +21,7 @@ class FrontierTail:
         """``config`` is librdkafka's: servers, TLS, SASL."""
         self._topic, self._at = topic, {0: start}
         self._consumer = offsets_consumer(config, topic, fetch_wait_ms=_FETCH_WAIT_MS)
-        self._records = NextRecords(self._consumer, topic, self._at, lambda: False)
+        self._records = NextRecords(self._consumer, topic, self._at, lambda: False, address=address_of(config))
 
     def __enter__(self) -> Self:
         self._consumer.assign([TopicPartition(self._topic, 0, self._at[0])])

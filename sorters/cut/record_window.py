@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from confluent_kafka import TopicPartition
 
+from edges.kafka.errors import address_of
 from edges.kafka.offsets import NextRecords, offsets_consumer
 from schemas.rawlog.record_check import RawRecord
 from sorters.core.cut.cut import Cut
@@ -33,6 +34,7 @@ class RecordWindow:
         self._held: dict[int, deque[Record]] = {}
         self._next: dict[int, int] = {}
         """Partition → offset of the next message that the consumer will hand out; ``_held`` ends just below it."""
+        self._address = address_of(config)
         self._consumer = offsets_consumer(config, topic, fetch_wait_ms=_FETCH_WAIT_MS)
 
     @classmethod
@@ -62,7 +64,9 @@ class RecordWindow:
                 if offset < end:
                     yield partition, offset, value
         missing = {partition for partition, (_, end) in wanted.items() if self._next[partition] < end}
-        records = NextRecords(self._consumer, self.topic, self._next, self._stopped, record_of=RawRecord.of)
+        records = NextRecords(
+            self._consumer, self.topic, self._next, self._stopped, record_of=RawRecord.of, address=self._address
+        )
         while missing:
             taken = records.take(_CONSUME_MAX)
             for partition, offset, value in taken:  # all, before a reader may stop: they do not come again

@@ -124,8 +124,9 @@ def _plain(value: object) -> object:
     return value if value is None or isinstance(value, bool | int | float | str) else str(value)
 
 
-def bus_error(error: BaseException) -> BusError:
-    """Return what ``error`` is to us; one of ours as it was raised.
+def bus_error(error: BaseException, kafka: str | None = None) -> BusError:
+    """Return what ``error`` is to us; one of ours as it was raised. ``kafka``: the address of the brokers that were
+    asked, which Java's errors do not say; None: it is not known.
 
     What a worker raised is one of ours already: who runs a job asks :func:`worker_error`.
     """
@@ -138,7 +139,7 @@ def bus_error(error: BaseException) -> BusError:
     if any(name in joined for name in _DATA_LOSS):
         return HistoryLostError("raw log no longer holds the offsets of this batch", reason=reason)
     if "org.apache.kafka.common.errors" in joined and "TimeoutException" in joined:
-        return KafkaUnreachableError("kafka did not answer in time", reason=reason)
+        return KafkaUnreachableError("kafka did not answer in time", address=kafka, reason=reason)
     if is_of_code(error):
         return UnexpectedError.of(error)
     return SparkJobError("spark job failed", kind=type(error).__name__, reason=reason)

@@ -13,6 +13,7 @@ from typing import Any, Final
 from confluent_kafka import KafkaError, KafkaException
 
 from edges.kafka.clients import kafka_admin
+from edges.kafka.errors import address_of
 from edges.kafka.offsets import TopicReader
 from edges.kafka.producer import ordered_producer
 from edges.kafka.topics import await_topics, create_topics, partition_counts
@@ -43,6 +44,7 @@ class ProofLog:
     def __init__(self, config: Mapping[str, Any], topic: str) -> None:
         """``config`` is librdkafka's: servers, TLS, SASL. Nothing is asked of Kafka before the first window comes."""
         self._config, self.topic = config, topic
+        self._where = {"topic": topic, "address": address_of(config)}
         self._lock = threading.Lock()
         self._waiting: dict[FeedName, list[ProofWindow]] = {}
         """Windows that join are one; several are of runs that did not follow one another."""
@@ -137,7 +139,7 @@ class ProofLog:
             for name in due:
                 self._heads.pop(name, None)
             raise KafkaUnreachableError(
-                "kafka did not take proofs", reason=failed[0] if failed else "no answer in time"
+                "kafka did not take proofs", **self._where, reason=failed[0] if failed else "no answer in time"
             )
         self._heads |= heads
 
@@ -170,7 +172,7 @@ class ProofLog:
             raise error
         _, absent = await_topics(admin, [self.topic], ANSWER_S)
         if absent:
-            raise KafkaUnreachableError("proofs topic does not appear after its creation", topic=self.topic)
+            raise KafkaUnreachableError("proofs topic does not appear after its creation", **self._where)
 
 
 def _joined(windows: list[ProofWindow]) -> list[ProofWindow]:

@@ -13,6 +13,7 @@ from confluent_kafka import KafkaError
 
 from edges.kafka.clients import kafka_admin
 from edges.kafka.compacted import compacted_records
+from edges.kafka.errors import address_of
 from edges.kafka.producer import ordered_producer
 from edges.kafka.topics import await_topics, create_topics, partition_counts
 from schemas.errors import CorruptDataError
@@ -39,6 +40,7 @@ class StateLog:
     def __init__(self, config: Mapping[str, Any], topic: str) -> None:
         """``config`` is librdkafka's: servers, TLS, SASL."""
         self._config, self.topic = config, topic
+        self._where = {"topic": topic, "address": address_of(config)}
         self._lock = threading.Lock()
         self._producer: Any = None
 
@@ -104,7 +106,7 @@ class StateLog:
                 self._producer.poll(0)
                 self._producer = None
                 reason = failed[0] if failed else "no answer in time"
-                raise KafkaUnreachableError("kafka did not take states of tables", topic=self.topic, reason=reason)
+                raise KafkaUnreachableError("kafka did not take states of tables", **self._where, reason=reason)
 
     def close(self) -> None:
         """Let go of the client."""
@@ -119,4 +121,4 @@ class StateLog:
             raise error
         _, absent = await_topics(admin, [self.topic], ANSWER_S)
         if absent:
-            raise KafkaUnreachableError("topic of states does not appear after its creation", topic=self.topic)
+            raise KafkaUnreachableError("topic of states does not appear after its creation", **self._where)

@@ -13,6 +13,7 @@ from typing import Any, cast
 
 from confluent_kafka import TopicPartition
 
+from edges.kafka.errors import address_of
 from edges.kafka.offsets import NextRecords, offsets_consumer
 from schemas.rawlog.region_batch import SharedRecord
 from sorters.core.cut.cut import Cut
@@ -134,7 +135,12 @@ class RawWindow:
             self._go_to(partition, start)
         at = {number: each.next for number, each in self._kept.items()}
         records = NextRecords(
-            self._consumer, self._topic, at, lambda: self._closed or stopped(), record_of=SharedRecord.of
+            self._consumer,
+            self._topic,
+            at,
+            lambda: self._closed or stopped(),
+            record_of=SharedRecord.of,
+            address=address_of(self._config),
         )
         taken = records.take(_CONSUME_MAX)
         with self._lock:

@@ -75,4 +75,4 @@ def catch_up(  # noqa: PLR0913 # what a query takes, named once
             query.stop()
     error = failed[0] if failed else query.exception()
     if error is not None and not stopping.is_set():
-        raise bus_error(error) from error
+        raise bus_error(error, kafka.get("kafka.bootstrap.servers")) from error

@@ -253,3 +253,8 @@ def _jaas(module: str, options: _JaasOptions) -> str:
         escaped = value.replace("\\", "\\\\").replace('"', '\\"')
         quoted.append(f'{name}="{escaped}"')
     return f"{module} required {' '.join(quoted)};"
+
+
+def spark_address(options: Mapping[str, str]) -> str | None:
+    """Return the brokers that :func:`spark_options` name, for an error to say."""
+    return options.get("kafka.bootstrap.servers")

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from edges.kafka.java_properties import spark_address
 from sorters.log.failures import bus_error
 from sorters.spark.spark_counts import OF_PROCESS
 
@@ -75,4 +76,4 @@ def catch_up(  # noqa: PLR0913 # what a query takes, named once
             query.stop()
     error = failed[0] if failed else query.exception()
     if error is not None and not stopping.is_set():
-        raise bus_error(error, kafka.get("kafka.bootstrap.servers")) from error
+        raise bus_error(error, spark_address(kafka)) from error

@@ -16,10 +16,10 @@ from sorters.core.flow.ledger import window_of
 from sorters.core.mount.corrupt_rows import CorruptRows
 from sorters.cut.feed_share import FeedShare, WholeProcess
 from sorters.run.cut_job import CutJob
-from sorters.run.feed_states import FeedStates
 from sorters.run.held_tables import frontier_of_tables
 from sorters.run.imaged_frontier import ImagedFrontier
 from sorters.run.preparation import Preparation
+from sorters.run.proofs.feed_states import FeedStates
 from sorters.run.sources import FrontierSource, SchemaSource
 from sorters.spark.query_folder import Folder, epoch_offsets
 

@@ -36,12 +36,12 @@ from sorters.log.blackhole_topics import BlackholeTopics
 from sorters.log.failures import HistoryLostError, bus_error
 from sorters.log.topic_admin import TopicAdmin
 from sorters.registry.named import registry_of
-from sorters.run.begun_store import BegunStore
 from sorters.run.cut_job import CutJob, RunBy
 from sorters.run.epochs import CutProgress, Epochs
-from sorters.run.feed_states import FeedStates
+from sorters.run.nodes.begun_store import BegunStore
 from sorters.run.preparation import Preparation
-from sorters.run.proof_log import ProofLog
+from sorters.run.proofs.feed_states import FeedStates
+from sorters.run.proofs.proof_log import ProofLog
 from sorters.run.sources import OwnSources, RunSources
 from sorters.run.topic_growth import CountStore, TopicCounter, TopicGrowth
 from sorters.spark.catch_up import FRONTIER_RECORDS_MAX, catch_up

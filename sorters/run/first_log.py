@@ -19,7 +19,7 @@ class PrologueFailedError(BusError):
 
 
 class KnowsPrologue(Protocol):
-    """What is asked of a :class:`~sorters.run.status.StatusBoard`."""
+    """What is asked of a :class:`~sorters.run.nodes.status.StatusBoard`."""
 
     def prologue(self) -> Prologue | None:
         """Return the changefeed's prologue; None: it has none, or none any more."""

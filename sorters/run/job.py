@@ -34,15 +34,15 @@ from schemas.rawlog.topics import raw_topics
 from schemas.sink.topic import sorter_config
 from sorters.core.cut.runner import is_cluster, runner_of, tasks_at_once
 from sorters.log.failures import bus_error
-from sorters.run.count_nodes import CountNodes
 from sorters.run.cut_job import RunBy
 from sorters.run.epochs import CutProgress
-from sorters.run.feed_lock import SESSION_S, FeedLock, SorterLockLostError
 from sorters.run.feed_run import FeedRun
 from sorters.run.first_log import LOOK_S, runnable
 from sorters.run.lake_run import LakeRun, OwnReads
+from sorters.run.nodes.count_nodes import CountNodes
+from sorters.run.nodes.feed_lock import SESSION_S, FeedLock, SorterLockLostError
+from sorters.run.nodes.status import Edition, StatusBoard
 from sorters.run.sources import OwnSources
-from sorters.run.status import Edition, StatusBoard
 from sorters.spark.session import DRIVER_MEMORY, SparkOnDemand, create_session
 
 log = logging.getLogger(__name__)
@@ -90,11 +90,11 @@ class LockedBoard:
     lock: FeedLock
 
     def begun(self) -> bytes | None:
-        """See :class:`~sorters.run.begun_store.BegunStore`."""
+        """See :class:`~sorters.run.nodes.begun_store.BegunStore`."""
         return self.board.begun()
 
     def begin(self, epoch: bytes, after_ts: Ts) -> None:
-        """See :class:`~sorters.run.begun_store.BegunStore`."""
+        """See :class:`~sorters.run.nodes.begun_store.BegunStore`."""
         # The check first: while ZooKeeper does not answer, nothing may wait there to be written later.
         self.lock.check()
         self.board.begin(epoch, after_ts)

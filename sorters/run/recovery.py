@@ -34,11 +34,11 @@ from sorters.log.failures import bus_error
 from sorters.log.frontier_reader import FrontierReader
 from sorters.log.raw_topic_reader import raw_topic_reader
 from sorters.run.epochs import CutProgress
-from sorters.run.feed_lock import SESSION_S, FeedLock
 from sorters.run.feed_run import FeedRun
 from sorters.run.job import SorterOptions
+from sorters.run.nodes.feed_lock import SESSION_S, FeedLock
+from sorters.run.nodes.status import StatusBoard
 from sorters.run.schema_feed import SchemaFeed
-from sorters.run.status import StatusBoard
 from sorters.spark.session import Session, SparkOnDemand
 
 log = logging.getLogger(__name__)

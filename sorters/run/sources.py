@@ -18,10 +18,10 @@ from schemas.rawlog.topics import RawTopics
 from sorters.cut.raw_cut import RawReader
 from sorters.cut.record_window import RecordWindow
 from sorters.log.frontier_reader import FrontierReader
-from sorters.run.feed_states import StateStore
-from sorters.run.proof_log import ProofLog
+from sorters.run.proofs.feed_states import StateStore
+from sorters.run.proofs.proof_log import ProofLog
+from sorters.run.proofs.state_log import StateLog
 from sorters.run.schema_feed import SchemaFeed
-from sorters.run.state_log import StateLog
 
 
 class FrontierSource(Protocol):

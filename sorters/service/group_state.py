@@ -28,7 +28,7 @@ from schemas.nodes.sorter_service import (
     encode_entries,
 )
 from sorters.core.service.progress_book import FeedKey, ProgressBook, key_of
-from sorters.run.feed_lock import SorterLockLostError
+from sorters.run.nodes.feed_lock import SorterLockLostError
 
 log = logging.getLogger(__name__)
 

@@ -30,17 +30,17 @@ from schemas.sink.topic import sorter_config
 from sorters.core.service.quotas import Pace
 from sorters.core.service.status_pace import StatusPace
 from sorters.log.failures import bus_error
-from sorters.run.begun_store import LastBegun
-from sorters.run.count_nodes import CountNodes
 from sorters.run.cut_job import RunBy
 from sorters.run.epochs import CutProgress
-from sorters.run.feed_lock import FeedLock, SorterLockLostError
 from sorters.run.feed_run import END_S, FeedRun
 from sorters.run.first_log import LOOK_S as PROLOGUE_LOOK_S
 from sorters.run.first_log import runnable
 from sorters.run.lake_run import LakeRun, OwnReads
+from sorters.run.nodes.begun_store import LastBegun
+from sorters.run.nodes.count_nodes import CountNodes
+from sorters.run.nodes.feed_lock import FeedLock, SorterLockLostError
+from sorters.run.nodes.status import Edition, StatusBoard
 from sorters.run.sources import RunSources
-from sorters.run.status import Edition, StatusBoard
 from sorters.service.feed_shares import FeedShares, HostedShare
 from sorters.service.group_state import GroupState, feed_key
 from sorters.spark.session import Session

@@ -9,10 +9,10 @@ from schemas.ids import Ts
 from schemas.rawlog.frontier import FrontierRecord
 from schemas.rawlog.topics import RawTopics
 from sorters.log.frontier_reader import FrontierReader
-from sorters.run.proof_log import ProofLog
+from sorters.run.proofs.proof_log import ProofLog
+from sorters.run.proofs.state_log import StateLog
 from sorters.run.schema_feed import SchemaFeed
 from sorters.run.sources import check_log_state
-from sorters.run.state_log import StateLog
 from sorters.service.epoch_pace import EpochPace
 from sorters.service.frontier_window import FrontierWindow, WindowFollower
 from sorters.service.raw_window import RawWindow, WindowReader

@@ -10,7 +10,7 @@ from edges.zookeeper import lease as leases
 from edges.zookeeper.access import ZooKeeperAccess
 from edges.zookeeper.connection import zookeeper_client
 from edges.zookeeper.session import LeaseLostError, Session
-from sorters.run.feed_lock import SESSION_S, FeedLock
+from sorters.run.nodes.feed_lock import SESSION_S, FeedLock
 
 
 def test_lease_is_over_after_a_suspension_that_the_monotonic_clock_does_not_see(

@@ -40,7 +40,7 @@ from schemas.ids import Ts, UpstreamId, physical_ms
 from schemas.nodes.changefeed import ZkPaths
 from schemas.nodes.sorter_service import ServicePaths, decode_entries
 from schemas.sink.position import POSITION_HEADER, PositionClass, decode_position
-from sorters.run.feed_lock import SESSION_S
+from sorters.run.nodes.feed_lock import SESSION_S
 from tests.bench.rig.frontier_trace import read_advances
 from tests.support.processes.spark_cluster import SparkCluster, spark_cluster
 

@@ -25,7 +25,7 @@ from schemas.ids import TableId, Ts, UpstreamId
 from schemas.nodes.changefeed import ChangefeedError, ChangefeedStatus, ZkPaths
 from schemas.rawlog.images import ImageMode
 from sorters.log.failures import KafkaUnreachableError
-from sorters.run.status import StatusBoard
+from sorters.run.nodes.status import StatusBoard
 from tests.support.control.changefeed_status import write_status
 from tests.support.control.lasting_session import lasting_session
 

@@ -18,7 +18,7 @@ from schemas.errors import Action, BusError
 from schemas.ids import Ts, UpstreamId
 from schemas.nodes.changefeed import ChangefeedStatus, ZkPaths, wants_sorter
 from sorters.log.failures import HistoryLostError, KafkaUnreachableError
-from sorters.run.status import StatusBoard
+from sorters.run.nodes.status import StatusBoard
 from tests.support.control.lasting_session import lasting_session
 from tests.support.processes.service_progress import WrittenProgress, entry
 

@@ -19,7 +19,7 @@ from schemas.ids import Ts, UpstreamId
 from schemas.nodes.changefeed import ChangefeedInfo, ZkPaths
 from schemas.sink.topic import life_of
 from sorters.core.cut.beginning import BegunEpoch, decode_begun, encode_begun
-from sorters.run.status import StatusBoard
+from sorters.run.nodes.status import StatusBoard
 from tests.support.control.lasting_session import lasting_session
 from tests.support.processes.service_progress import WrittenProgress, entry
 

@@ -23,8 +23,8 @@ from edges.zookeeper.connection import zookeeper_client
 from edges.zookeeper.session import Session, ZooKeeperUnreachableError
 from schemas.ids import CaptureId, Ts, UpstreamId
 from schemas.nodes.changefeed import ZkPaths
-from sorters.run.feed_lock import FeedLock
-from sorters.run.status import StatusBoard
+from sorters.run.nodes.feed_lock import FeedLock
+from sorters.run.nodes.status import StatusBoard
 
 A = CaptureId("capture-a")
 

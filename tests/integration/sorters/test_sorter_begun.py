@@ -30,7 +30,7 @@ from sorters.cut.small_cut import SmallCut
 from sorters.run import cut_job, epochs, feed_run
 from sorters.run.epochs import CutProgress
 from sorters.run.feed_run import FeedRun
-from sorters.run.status import StatusBoard
+from sorters.run.nodes.status import StatusBoard
 from sorters.spark.session import create_session
 from tests.support.processes.sorter_process import Sorter
 from tests.support.rawlog.raw_log import START_TS, RawLog, SinkRecord, read_topic, recorded, sbtest1_changes
@@ -46,7 +46,7 @@ FIRST_TS, SECOND_TS, LATER_TS = (Ts(START_TS + steps * STEP) for steps in (3, 4,
 DEADLINE_S = 240.0
 KILLED_BEFORE_IT_REPORTS = """
 import os, signal
-from sorters.run.status import StatusBoard
+from sorters.run.nodes.status import StatusBoard
 report = StatusBoard.report
 def dying(self, **figures):
     if figures:

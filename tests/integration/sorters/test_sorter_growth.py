@@ -21,7 +21,7 @@ DISPATCH = {"sink": {"dispatchers": [{"matcher": ["*.*"], "partition": "index-va
 LOOKS_AT_EACH_EPOCH = "from sorters.run import topic_growth; topic_growth.LOOK_S, topic_growth.LOOKS_SHARE = 0.0, 1e9"
 KILLED_BEFORE_IT_REPORTS = """
 import os, signal
-from sorters.run.status import StatusBoard
+from sorters.run.nodes.status import StatusBoard
 report = StatusBoard.report
 def dying(self, **figures):
     if figures:

@@ -39,8 +39,8 @@ from sorters.core.state_proof.proof_columns import kind_of
 from sorters.cut.sink_writer import SinkWriter
 from sorters.run.epochs import CutProgress
 from sorters.run.feed_run import FeedRun
-from sorters.run.state_log import StateLog
-from sorters.run.status import StatusBoard
+from sorters.run.nodes.status import StatusBoard
+from sorters.run.proofs.state_log import StateLog
 from tests.support.processes.sorter_process import Sorter
 from tests.support.rawlog.imaged_log import END, FEED, FIRST, HALF, KEYS, SECOND, TABLE, ImagedLog, value
 from tests.support.rawlog.raw_log import START_TS, RawLog, SinkRecord, read_topic, recorded, row_key

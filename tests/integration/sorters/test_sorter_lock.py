@@ -18,7 +18,7 @@ from edges.zookeeper.connection import LeasedClient, zookeeper_client
 from edges.zookeeper.lease import LEASE_SHARE
 from schemas.sink.fence import NO_FENCE
 from schemas.sink.position import PositionClass, decode_position
-from sorters.run.feed_lock import SESSION_S, FeedLock, SorterLockLostError
+from sorters.run.nodes.feed_lock import SESSION_S, FeedLock, SorterLockLostError
 from tests.support.processes.sorter_process import Sorter
 from tests.support.rawlog.raw_log import START_TS, RawLog, read_topic, recorded, sbtest1_changes
 from tests.support.upstream.relay import Relay

@@ -28,7 +28,7 @@ from schemas.nodes.sorter_service import (
     encode_assignment,
 )
 from sorters.core.service.progress_book import key_of
-from sorters.run.feed_lock import SorterLockLostError
+from sorters.run.nodes.feed_lock import SorterLockLostError
 from sorters.service import group_state
 from sorters.service.group_state import GroupState
 

@@ -5,7 +5,7 @@ from schemas.state_proof.carried import CarriedState, StateRecord, decode_state,
 
 
 class MemoryStates:
-    """As :class:`sorters.run.state_log.StateLog`, by the records' own bytes."""
+    """As :class:`sorters.run.proofs.state_log.StateLog`, by the records' own bytes."""
 
     def __init__(self) -> None:
         self.records: dict[bytes, bytes] = {}

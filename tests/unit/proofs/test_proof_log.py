@@ -10,8 +10,8 @@ from schemas.flow.chain import check_chain
 from schemas.flow.flow_sum import FlowSum
 from schemas.flow.proof import ProofWindow, decode_proof
 from schemas.ids import Ts
-from sorters.run import proof_log
-from sorters.run.proof_log import ProofLog
+from sorters.run.proofs import proof_log
+from sorters.run.proofs.proof_log import ProofLog
 
 FEED, OTHER = ("default", "feed"), ("default", "other")
 

@@ -23,7 +23,7 @@ from sorters.core.feed.feed import compile_feed
 from sorters.core.state_proof.deltas import StateDeltas, TableDelta
 from sorters.core.state_proof.proof_columns import keeps_texts
 from sorters.core.state_proof.states import IMAGE_MIDWAY, NO_STATE, RENAMED
-from sorters.run.feed_states import RECORD_SKIPPED, FeedStates
+from sorters.run.proofs.feed_states import RECORD_SKIPPED, FeedStates
 from tests.support.rawlog.memory_states import MemoryStates
 from tests.support.recorded.ddl_jobs import column, job, snapshot, table_info
 

@@ -17,7 +17,7 @@ from sorters.core.mount.scalar import mount_row
 from sorters.core.state_proof.deltas import StateDeltas
 from sorters.core.state_proof.proof_columns import kind_of
 from sorters.cut.worker import state_ledger
-from sorters.run.feed_states import FeedStates
+from sorters.run.proofs.feed_states import FeedStates
 from tests.support.rawlog.memory_states import MemoryStates
 from tests.support.recorded.mounting import LOSSY_DDL_BITS, row_changes
 from tests.support.recorded.recording import CommittedChange, committed_changes, row_table_id

@@ -8,7 +8,7 @@ from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 
 from edges.zookeeper.session import ZooKeeperUnreachableError
 from schemas.nodes.changefeed import ZkPaths
-from sorters.run.count_nodes import CountNodes
+from sorters.run.nodes.count_nodes import CountNodes
 
 PATHS = ZkPaths("c")
 FOLDER = PATHS.changefeed_partitions("default", "orders")

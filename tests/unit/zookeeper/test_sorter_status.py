@@ -20,7 +20,7 @@ from schemas.nodes.changefeed import (
     encode_changefeed_status,
 )
 from schemas.nodes.sorter_service import FeedEntry, ServicePaths, encode_entries
-from sorters.run.status import Edition, StatusBoard
+from sorters.run.nodes.status import Edition, StatusBoard
 
 PATHS = ZkPaths("c")
 INFO_PATH = PATHS.changefeed_info("default", "orders")

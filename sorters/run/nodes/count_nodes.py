@@ -8,7 +8,7 @@ from kazoo.handlers.threading import KazooTimeoutError
 
 from edges.zookeeper.session import ZooKeeperUnreachableError
 from schemas.nodes.changefeed import ZkPaths
-from sorters.run.status import ANSWER_S
+from sorters.run.nodes.status import ANSWER_S
 
 
 class CountNodes:

@@ -21,7 +21,7 @@ RECORD_SKIPPED = "a damaged raw record was skipped"
 
 
 class StateStore(Protocol):
-    """What a :class:`~sorters.run.state_log.StateLog` does."""
+    """What a :class:`~sorters.run.proofs.state_log.StateLog` does."""
 
     def read(self, name: tuple[str, str], life: str) -> tuple[dict[TableId, CarriedState], list[bytes]]:
         """Return what runs of a life of a changefeed have told last, and the keys of all of its records."""

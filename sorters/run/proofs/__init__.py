@@ -1,0 +1,1 @@
+"""What a run tells of what it wrote: flow proofs, and states of tables."""

@@ -291,6 +291,10 @@ class SchemaStore:
         """Return the charset and collation of a schema as they are now, or were last; '': nobody has said."""
         return self._schema_options.get(schema, ("", ""))
 
+    def schema_names(self) -> dict[int, str]:
+        """Return the names of all schemas, by id, as they are now."""
+        return dict(self._schemas)
+
     # -- internals ----------------------------------------------------------------------------------------------
 
     def _put_schema(self, db_info: dict[str, Any]) -> None:

@@ -1,6 +1,7 @@
 """Schemas that go out before all else of a changefeed that begins with images: CREATE statements as of its start_ts.
 
-A database that lacks a table then gets it, and its schema, before any row and any DDL; one that has the table keeps it.
+A database that lacks a table then gets it before any row and any DDL; one that has the table keeps it. So it is with
+schemas, all that the filter lets through: a table that comes later needs its schema, and no DDL of that may come.
 From there on the changefeed's DDL keeps it as the source's is, so that it has the right shape at each chunk's ts.
 
 Consumers of topics get them as DDL events in the protocol's own form, each in its table's topic; commit_ts = start_ts
@@ -18,7 +19,7 @@ from schemas.sink.position import Position, PositionClass
 from sorters.core.encode.sql.create_table import create_schema, create_table
 from sorters.core.feed.companions import SCHEMAS_AT_ONCE, ddl_position, event_copies
 from sorters.core.feed.feed import CompiledFeed
-from sorters.core.feed.scope import tables_at
+from sorters.core.feed.scope import schemas_at, tables_at
 from sorters.core.records.order import OutputRecords, join_records, no_records
 from sorters.core.sql.ddl_event import DdlEvent, event_of_no_job
 
@@ -34,9 +35,9 @@ def initial_schemas(
     Raises:
         CorruptDataError: a TableInfo does not decode.
     """
-    tables = sorted(_told_tables(store, ts, feed), key=lambda table: table.table_id)
-    if not tables:
+    if feed.initial_schemas is None:
         return
+    tables = sorted(_told_tables(store, ts, feed), key=lambda table: table.table_id)
     waiting = [no_records()]
     for number, (key, topic, event) in enumerate(_statements(store, ts, feed, tables), 1):
         position = Position(ts, PositionClass.BOOTSTRAP, key=key).encode()
@@ -71,6 +72,9 @@ def _statements(
     for source, (_, table) in zip(tables, routed, strict=True):
         # As they are now: what changed them since ts goes out as a DDL, and says so once more.
         schemas.setdefault(table.schema, store.schema_options(source.schema))
+    for name in sorted(schemas_at(store, ts, feed) - {table.schema for table in tables}):
+        for schema in feed.routes.schemas(name):
+            schemas.setdefault(schema, store.schema_options(name))
     start_ts = Ts(0)
     for number, (schema, options) in enumerate(sorted(schemas.items())):
         query = create_schema(schema, *options)

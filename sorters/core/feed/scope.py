@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from schemas.ddl.job import JobScope
+from schemas.ddl.job import DdlType, JobScope
 from schemas.ddl.schema_change import StoredTable
 from schemas.ddl.schema_store import SchemaStore
 from schemas.ids import TableId, Ts
@@ -21,6 +21,19 @@ def tables_between(store: SchemaStore, after_ts: Ts, upto_ts: Ts, feed: Compiled
 def tables_at(store: SchemaStore, ts: Ts, feed: CompiledFeed) -> Iterator[StoredTable]:
     """Yield the tables of the changefeed as DDLs up to ``ts`` left them."""
     return (stored for stored in store.stored_at(ts) if _covers(feed, stored))
+
+
+def schemas_at(store: SchemaStore, ts: Ts, feed: CompiledFeed) -> set[str]:
+    """Return the schemas of the changefeed, those without tables too, as DDLs up to ``ts`` left them."""
+    names = store.schema_names()
+    for change in reversed(store.changes):  # the store knows them as they are now: what came later is undone
+        if change.job.finished_ts <= ts:
+            break
+        if change.schema_dropped:
+            names[change.job.schema_id] = change.schema
+        elif change.job.type is DdlType.CREATE_SCHEMA:
+            names.pop(change.job.schema_id, None)
+    return {name for name in names.values() if feed.filter.matches_schema(name)}
 
 
 def table_at(store: SchemaStore, table_id: TableId, ts: Ts, feed: CompiledFeed) -> StoredTable | None:

@@ -74,6 +74,11 @@ class TableRoutes:
                 return _filled(rule.schema, schema, table), _filled(rule.table, schema, table)
         return schema, table
 
+    def schemas(self, schema: str) -> tuple[str, ...]:
+        """Return the names at the destination that a schema may have, at least one."""
+        rules = (rule for rule in self._rules if rule.matcher.matches_schema(schema))
+        return tuple(dict.fromkeys(_filled(rule.schema, schema, "") for rule in rules)) or (schema,)
+
     def version(self, table: TableVersion) -> TableVersion:
         """Return a table version under its name at the destination."""
         name = self.name(table.schema, table.table)
@@ -99,7 +104,7 @@ class TableRoutes:
 
     def _schema(self, schema: str) -> str:
         rules = [rule for rule in self._rules if rule.matcher.matches_schema(schema)]
-        targets = list(dict.fromkeys(_filled(rule.schema, schema, "") for rule in rules))
+        targets = self.schemas(schema)
         if len(targets) > 1:
             raise TableRoutingError(
                 "a ddl on the schema itself has no one target: dispatchers route its tables to several schemas; make "
@@ -108,7 +113,7 @@ class TableRoutes:
                 targets=",".join(targets),
                 keys=",".join(rule.key for rule in rules),
             )
-        return targets[0] if targets else schema
+        return targets[0]
 
 
 def _filled(expression: str, schema: str, table: str) -> str:

@@ -313,8 +313,11 @@ def test_table_that_is_renamed_into_the_filter_is_created_and_imaged(
     machine.run(monkeypatch)
     records = read_topic(stack.kafka, topic)
     assert emitted(records) == [*image(FIRST, 0, KEYS), update(1_100, 3)]
-    (ddl,) = (each for each in records if decode_position(each.position).position_class is PositionClass.DDL)
-    message = json.loads(ddl.value or b"")
+    ddl = [each for each in records if decode_position(each.position).position_class is PositionClass.DDL]
+    schema, message = (json.loads(each.value or b"") for each in ddl)
+    assert records[0] == ddl[0], "its schema holds no table of the changefeed at the start, and comes before all else"
+    assert schema["sql"].startswith("CREATE DATABASE IF NOT EXISTS `sb`")
+    assert (schema["table"], schema["_tidb"]["commitTs"]) == ("", START_TS)
     assert (message["type"], message["table"], message["_tidb"]["commitTs"]) == ("CREATE", "sbtest1", START_TS + 200)
     assert message["sql"].startswith("CREATE TABLE IF NOT EXISTS `sb`.`sbtest1` (")
     assert (machine.proof().proof, machine.proof().is_proven) == (held_at_end((1, 2, 3)), True)

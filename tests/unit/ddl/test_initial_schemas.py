@@ -76,8 +76,8 @@ def test_initial_schemas_come_before_all_else_to_every_partition(store: SchemaSt
     [
         ({}, []),
         ({**SNAPSHOT, "initial-schema": False}, []),
-        ({"initial-rules": [{"matcher": ["app.a"], "initial": "snapshot"}]}, ["app", "app.a"]),
-        ({**SNAPSHOT, "initial-rules": [{"matcher": ["*.a", "late.*"], "initial": "none"}]}, ["app", "app.b"]),
+        ({"initial-rules": [{"matcher": ["app.a"], "initial": "snapshot"}]}, ["app", "late", "app.a"]),
+        ({**SNAPSHOT, "initial-rules": [{"matcher": ["*.a", "late.*"], "initial": "none"}]}, ["app", "late", "app.b"]),
         ({**SNAPSHOT, "filter": {"rules": ["late.*"]}}, ["late", "late.x"]),
         (
             {
@@ -96,6 +96,67 @@ def test_initial_schemas_are_of_tables_with_an_image(
     store: SchemaStore, config: dict[str, Any], names: list[str]
 ) -> None:
     assert [ddl.name for number, _, ddl in sent(store, feed_of(config)) if number == 0] == names
+
+
+EMPTY = ("hollow", 3, list[dict[str, Any]]())
+KEYLESS = ("keyless", 4, [table_info(16, "k", pk_is_handle=False)])
+
+
+def latin(schema_id: int, name: str) -> dict[str, Any]:
+    return {"id": schema_id, "db_name": {"O": name, "L": name}, "charset": "latin1", "collate": "latin1_bin"}
+
+
+@pytest.mark.parametrize(
+    ("config", "names"),
+    [
+        ({}, ["app", "hollow", "keyless", "app.b"]),
+        ({"filter": {"rules": ["*.*", "!hollow.*"]}}, ["app", "keyless", "app.b"]),
+        ({"filter": {"rules": ["hollow.x"]}}, ["hollow"]),
+        ({"filter": {"rules": ["none.*"]}}, []),
+        (
+            {"sink": {"dispatchers": [{"matcher": ["hollow.*"], "target-schema": "to_{schema}"}]}},
+            ["app", "keyless", "to_hollow", "app.b"],
+        ),
+        (
+            {
+                "sink": {
+                    "dispatchers": [
+                        {"matcher": ["hollow.a*"], "target-schema": "one"},
+                        {"matcher": ["hollow.*"], "target-schema": "two"},
+                    ]
+                }
+            },
+            ["app", "keyless", "one", "two", "app.b"],
+        ),
+    ],
+    ids=["all", "left out", "by a table's name", "none", "routed", "routed to two"],
+)
+def test_initial_schemas_have_the_schemas_that_hold_no_table_of_the_changefeed(
+    config: dict[str, Any], names: list[str]
+) -> None:
+    store = snapshot(("app", 2, [table_info(12, "b")]), EMPTY, KEYLESS, ("mysql", 5, [table_info(17, "user")]))
+    ddls = [ddl for number, _, ddl in sent(store, feed_of({**SNAPSHOT, **config})) if number == 0]
+    assert [ddl.name for ddl in ddls] == names
+
+
+def test_initial_schemas_have_the_empty_schemas_of_the_start_ts_whatever_has_come_since() -> None:
+    store = snapshot(EMPTY, ("gone_before", 6, []))
+    for ts, kind, schema_id, name in (
+        (START - 2, DdlType.CREATE_SCHEMA, 7, "made_before"),
+        (START - 1, DdlType.DROP_SCHEMA, 6, "gone_before"),
+        (START, DdlType.CREATE_SCHEMA, 8, "made_at"),
+        (START + 1, DdlType.CREATE_SCHEMA, 9, "made_after"),
+        (START + 2, DdlType.DROP_SCHEMA, 7, "made_before"),
+        (START + 3, DdlType.CREATE_SCHEMA, 10, "short"),
+        (START + 4, DdlType.DROP_SCHEMA, 10, "short"),
+    ):
+        assert store.apply(job(ts, kind, schema=name, schema_id=schema_id, db_info=latin(schema_id, name))) is not None
+    queries = [ddl.query for number, _, ddl in sent(store, feed_of(SNAPSHOT)) if number == 0]
+    assert queries == [
+        "CREATE DATABASE IF NOT EXISTS `hollow`",
+        "CREATE DATABASE IF NOT EXISTS `made_at` CHARACTER SET latin1 COLLATE latin1_bin",
+        "CREATE DATABASE IF NOT EXISTS `made_before` CHARACTER SET latin1 COLLATE latin1_bin",
+    ]
 
 
 @pytest.mark.parametrize("target", ["", "to_{schema}"])

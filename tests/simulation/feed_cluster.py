@@ -155,6 +155,8 @@ class SimCluster:
         self.streams: list[SimStream] = []
         """Streams that the client has not closed, oldest first."""
         self.down: set[StoreId] = set()
+        self.losing: set[StoreId] = set()
+        """Stores that never get the next stream to them, though it looks open to the client."""
         self.kinds: Counter[str] = Counter()
         """Of all messages, rows and errors that the stores have sent."""
         self.broken: list[RuleBrokenError] = []
@@ -171,6 +173,8 @@ class SimCluster:
         self.streams.append(stream)
         if stream.store_id in self.down:
             stream.wire.append((grpc.StatusCode.UNAVAILABLE, "failed to connect"))
+        elif stream.store_id in self.losing:
+            self.losing.discard(stream.store_id)
         else:
             stream.server = self._loop.create_task(self._serve(stream))
 

@@ -43,6 +43,7 @@ WIRE = (
     "deliver",
     "deliver_all",
     "drop_stream",
+    "lose_call",
     "round",
     "round_one",
     "round_one",
@@ -203,6 +204,10 @@ class FeedWorld(Coordinators):
     def _drop_stream(self, a: int, b: int) -> None:
         if streams := self.cluster.streams:
             streams[a % len(streams)].end(grpc.StatusCode.UNAVAILABLE, "Connection reset by peer", keep=b % 5)
+
+    def _lose_call(self, a: int, b: int) -> None:
+        """The next stream to a store reaches nobody: it shuts down or starts at that moment. Nothing comes of it."""
+        self.cluster.losing.add(StoreId(1 + a % 3))
 
     def _round(self, a: int, b: int) -> None:
         min_ts = self.cluster.oracle.tso()

@@ -292,7 +292,7 @@ class EventFeed:
         return ()
 
     def _bytes(self, stream: OpenStream, message: bytes) -> Iterable[Subscription]:
-        stream.heard_at_s = self._clock()
+        stream.heard(self._clock())
         try:
             parsed = FeedMessage(message)
         except DecodeError as error:

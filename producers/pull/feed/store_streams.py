@@ -4,6 +4,7 @@ One multiplexed stream for each store; a store before EventFeedV2 gets one for e
 feed's thread only, under its lock; it never waits. What a registration's or stream's end means is the feed's business.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
@@ -25,6 +26,8 @@ PATIENCE_MAX_S: Final = 600.0
 """The longest silence that is believed; TiCDC warns of a scan that takes as long."""
 FULL_WAIT_S: Final = 5.0
 """Until a store that has all the streams it may have is asked again."""
+_DOUBLINGS_MAX: Final = 20
+"""Beyond every patience that is not at its bound; a power without bound is no float after a week of silences."""
 
 
 @dataclass(slots=True, eq=False)
@@ -38,8 +41,10 @@ class OpenStream:
     """Whose it is, without multiplexing."""
     table: StreamTable
     heard_at_s: float
-    """When the feed last took a message of it."""
+    """When the feed last took a message of it; when it was opened, before the first."""
     empty_since_s: float | None
+    answered: bool = False
+    """Anything has come of it: an event, an error, a resolved ts."""
     resolves: bool = False
     """It has told resolved ts: what it owes is flowing."""
     strangers: int = 0
@@ -49,6 +54,10 @@ class OpenStream:
     def where(self) -> str:
         """Name it for people."""
         return f"store {self.store_id} at {self.address}"
+
+    def heard(self, now_s: float) -> None:
+        """Note that a message has come."""
+        self.heard_at_s, self.answered = now_s, True
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +75,14 @@ class _Store:
     reopen_at_s: float = 0.0
     old_protocol: bool = False
     silences: int = 0
-    """Silences in a row; each doubles the patience."""
+    """Silences in a row, of streams that had answered; each doubles the patience."""
+    unanswered: Counter[Subscription | None] = field(default_factory=Counter)
+    """Streams in a row of which nothing came, by whose they were: one span's answers say nothing of another's scans."""
+
+
+def patience_s(first_s: float, silences: int) -> float:
+    """Return how long silence is believed after so many in a row: twice as long each time, up to a bound."""
+    return min(first_s * 2.0 ** min(silences, _DOUBLINGS_MAX), PATIENCE_MAX_S)
 
 
 class StoreStreams:
@@ -170,6 +186,8 @@ class StoreStreams:
             }:
                 self._deregister(stream, request_id, region_id)
             self._left(stream, mine, now_s)
+        for store in self._stores.values():
+            store.unanswered.pop(subscription, None)
 
     def close(
         self, stream: OpenStream, now_s: float, *, wait_s: float = 0.0, old_protocol: bool = False
@@ -181,6 +199,8 @@ class StoreStreams:
         store.reopen_at_s = max(store.reopen_at_s, now_s + wait_s)
         gone = stream.table.clear()
         store.streams.pop(stream.subscription, None)
+        if stream.answered:
+            store.unanswered.pop(stream.subscription, None)
         self._by_transport.pop(stream.transport, None)
         stream.transport.close()
         self._ended = [ended for ended in self._ended if ended.alive()] + [stream.transport]
@@ -205,7 +225,8 @@ class StoreStreams:
         """Return the streams that say nothing though they should, and for how long.
 
         A store tells resolved ts each second once a region is initialized; before that a scan may wait for its turn at
-        the store for long. ``listening_since_s``: since when the feed keeps up with what comes.
+        the store for long. That is believed of a stream that has answered anything; where nothing at all came, the
+        store may never have got the call. ``listening_since_s``: since when the feed keeps up with what comes.
         """
         silent_streams = []
         for stream in self:
@@ -214,12 +235,15 @@ class StoreStreams:
                 store.silences = 0
             if not stream.table.expects_an_answer():
                 continue
-            patience_s = self._settings.silence_s * 2**store.silences if stream.table.initialized else PATIENCE_MAX_S
-            silent_s = now_s - max(stream.heard_at_s, listening_since_s)
-            if silent_s > min(patience_s, PATIENCE_MAX_S):
+            silent_s = now_s - max(_owes_since_s(stream), listening_since_s)
+            if silent_s > self._patience_s(store, stream):
                 silent_streams.append((stream, silent_s))
         for stream, _ in silent_streams:
-            self._store(stream.store_id).silences += 1
+            store = self._store(stream.store_id)
+            if stream.answered:
+                store.silences += 1
+            else:
+                store.unanswered[stream.subscription] += 1
         return silent_streams
 
     def scans(self) -> tuple[int, int]:
@@ -232,6 +256,13 @@ class StoreStreams:
         if store is None:
             store = self._stores[store_id] = _Store(ScanQueue(self._settings.scans_per_store_max))
         return store
+
+    def _patience_s(self, store: _Store, stream: OpenStream) -> float:
+        if not stream.answered:
+            return patience_s(self._settings.unanswered_s, store.unanswered[stream.subscription])
+        if stream.table.initialized:
+            return patience_s(self._settings.silence_s, store.silences)
+        return PATIENCE_MAX_S
 
     def _owner(self, store: _Store, subscription: Subscription) -> Subscription | None:
         return None if self._settings.multiplexing and not store.old_protocol else subscription
@@ -277,3 +308,10 @@ class StoreStreams:
 
     def _header(self) -> cdcpb_pb2.Header:
         return cdcpb_pb2.Header(cluster_id=self._cluster_id(), ticdc_version=CLIENT_VERSION)
+
+
+def _owes_since_s(stream: OpenStream) -> float:
+    """Return since when a stream that has been asked owes a word: it may have stood open and unasked before."""
+    if stream.answered:
+        return stream.heard_at_s
+    return max(stream.heard_at_s, min(registration.since_s for registration in stream.table if registration.sent))

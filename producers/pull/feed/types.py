@@ -41,6 +41,9 @@ class FeedSettings:
     silence_s: float = 30.0
     """A stream with initialized regions that says nothing for so long is opened anew: 30 of TiKV's default rounds of
     resolved ts. Doubled each time in a row, up to 10 min: PD's outage silences stores that are well."""
+    unanswered_s: float = 15.0
+    """A stream of which nothing at all has come is opened anew so long after its store was asked: its call may be lost,
+    as by a store that shuts down. Doubled each time in a row, up to 10 min: a scan may wait for its turn for long."""
     filter_loop: bool = False
     """True: TiKV leaves out what another TiCDC (or bus) has written, for `bdr-mode`. Never for the DDL feed."""
 

@@ -233,6 +233,31 @@ def test_event_for_what_does_not_exist_is_an_error_or_nothing(server: RegionServ
             server.perform(event)
 
 
+def test_stream_that_never_gave_a_message_is_given_up_by_the_test_client_and_another_brings_all(
+    server: RegionServer,
+) -> None:
+    pd = Pd(server.pd_address)
+    put(server, b"a", b"1")
+    server.perform(chaos.HoldScans(leader_of(server), 1500))
+    feed = RawFeed(pd, 0, first_word_s=0.3)
+    while not feed.given_up:
+        feed.read(0.02)
+    feed.first_word_s = 60.0
+    feed.read_until(pd.tso())
+    assert feed.ends == [], "it has ended the stream itself"
+    feed.close()
+    assert values(feed) == [b"1"]
+
+
+def test_stream_that_gave_a_message_is_never_given_up_by_the_test_client(server: RegionServer) -> None:
+    pd = Pd(server.pd_address)
+    feed = RawFeed(pd, pd.tso(), first_word_s=0.0)
+    await_that(lambda: not feed.unheard)
+    feed.read_until(pd.tso())
+    feed.close()
+    assert feed.given_up == 0
+
+
 SEEDS = [int(seed) for seed in os.environ.get("TIDEBUS_TROUBLE_SEEDS", "3 11").split()]
 """More of them: TIDEBUS_TROUBLE_SEEDS="$(seq -s ' ' 1 100)"."""
 

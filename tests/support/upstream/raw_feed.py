@@ -2,6 +2,11 @@
 
 It shares nothing with the product but the generated messages. What it checks while it reads: no change at or below a
 resolved ts that its registration has seen, COMMIT only for a known PREWRITE after INITIALIZED, repeats equal.
+
+One silence it mends itself: a stream that gave no message at all within :data:`FIRST_WORD_S` of its opening is closed
+and opened again. gRPC loses a call that is made just as a store shuts down, which neither ends nor reaches the server.
+A stream that has given anything is never given up, however long it is silent then: that would be the server's fault,
+and it stays visible.
 """
 
 import queue
@@ -18,6 +23,8 @@ from schemas.proto import cdcpb_pb2, cdcpb_pb2_grpc, kvrpcpb_pb2, pdpb_pb2, pdpb
 Change = tuple[int, bytes, bytes, int]
 """(op, value, old value, txn_source)"""
 VERSION = "8.5.0"
+FIRST_WORD_S = 5.0
+"""How long the first message of a stream is waited for; a store's own takes milliseconds."""
 _Event = cdcpb_pb2.Event
 _Reply = TypeVar("_Reply")
 
@@ -99,7 +106,7 @@ class RawFeed:
 
     def __init__(
         self, pd: Pd, checkpoint_ts: int, *, start: bytes = b"", end: bytes = b"", v2: bool = True,
-        filter_loop: bool = False,
+        filter_loop: bool = False, first_word_s: float = FIRST_WORD_S,
     ) -> None:  # fmt: skip
         self.pd, self.v2, self.filter_loop = pd, v2, filter_loop
         self.changes: dict[tuple[bytes, int, int], Change] = {}
@@ -107,6 +114,12 @@ class RawFeed:
         self.late_initialized = 0
         self.ends: list[tuple[grpc.StatusCode, str | None]] = []
         """How streams ended, those that did not end well."""
+        self.first_word_s = first_word_s
+        self.unheard: dict[int, float] = {}
+        """When each stream that has given nothing yet was opened. Who takes a stream out has it: its reader with the
+        first message or the end, or :meth:`read`, which gives it up."""
+        self.given_up = 0
+        """Streams that never gave a message."""
         self.registrations: dict[tuple[int, int], Registration] = {}
         self._incoming: queue.Queue[tuple[int, cdcpb_pb2.ChangeDataEvent | None]] = queue.Queue()
         # By store id the stream that is open to it, by stream its requests; a stream that ended is never used again.
@@ -141,6 +154,7 @@ class RawFeed:
 
     def read(self, timeout_s: float) -> None:
         """Read one message, if one comes."""
+        self._give_up_unheard()
         due = [retry for retry in self._retries if retry[0] <= time.monotonic()]
         self._retries = [retry for retry in self._retries if retry not in due]
         for _, start, end, checkpoint_ts in due:
@@ -164,21 +178,42 @@ class RawFeed:
         self._channels.append(channel)
         number = self._streams[store_id] = len(self._channels)
         requests = self._outgoing[number] = queue.Queue()
+        self.unheard[number] = time.monotonic()
         stub = cdcpb_pb2_grpc.ChangeDataStub(channel)
         feed = stub.EventFeedV2 if self.v2 else stub.EventFeed
         metadata = (("features", "stream-multiplexing"),) if self.v2 else ()
         replies = feed(iter(requests.get, None), metadata=metadata)
 
+        heard = False
+
+        def counts() -> bool:
+            nonlocal heard
+            heard = heard or self.unheard.pop(number, None) is not None
+            return heard
+
         def pump() -> None:
             try:
                 for message in replies:
+                    if not counts():
+                        return
                     self._incoming.put((number, message))
             except grpc.RpcError as error:
-                self.ends.append((error.code(), error.details()))
-            self._incoming.put((number, None))
+                if counts():
+                    self.ends.append((error.code(), error.details()))
+            if counts():
+                self._incoming.put((number, None))
 
         threading.Thread(target=pump, daemon=True).start()
         return number
+
+    def _give_up_unheard(self) -> None:
+        now_s = time.monotonic()
+        for stream, opened_at_s in list(self.unheard.items()):
+            if now_s - opened_at_s > self.first_word_s and self.unheard.pop(stream, None) is not None:
+                self.given_up += 1
+                self._outgoing[stream].put(None)
+                self._channels[stream - 1].close()
+                self._ended(stream)
 
     def _ended(self, stream: int) -> None:
         self._streams = {store: number for store, number in self._streams.items() if number != stream}

@@ -1,9 +1,12 @@
 """Streams to the stores: how many, how many scans at once, when they are closed, and when they are not believed."""
 
+from collections import Counter
+
 import grpc
 import pytest
 
 from producers.pull.core.regions.request_ids import SHARED_REGIONS_MAX, is_shared
+from producers.pull.feed.store_streams import patience_s
 from schemas.ids import TableId, Ts
 from schemas.proto import cdcpb_pb2, errorpb_pb2
 from schemas.tidb.codec import encode_bytes
@@ -164,11 +167,92 @@ def test_feed_when_a_store_stays_silent_then_patience_doubles_each_time_and_is_r
 def test_feed_when_only_scans_are_under_way_then_silence_is_believed_for_ten_minutes() -> None:
     rig = FeedRig()
     stream = rig.stream
+    stream.say(event(stream.registers[0], committed(101, 102)))
     rig.run(590.0)
     assert not stream.closed
     assert "incremental scan not finished for 590 s" in rig.reason
     rig.run(20.0)
     assert stream.closed
+
+
+def closing_s(rig: FeedRig, stream: ScriptedStream, most_s: float = 700.0) -> float:
+    """Run until a stream is closed; return how long that took."""
+    began_s = rig.now_s
+    while not stream.closed:
+        assert rig.now_s - began_s < most_s, "never closed"
+        rig.run(0.05)
+    return rig.now_s - began_s
+
+
+def test_feed_when_nothing_ever_comes_of_a_stream_then_it_is_opened_anew_each_time_twice_as_late() -> None:
+    rig, waits = FeedRig(unanswered_s=4.0), []
+    for number in range(6):
+        while all(stream.closed for stream in rig.streams):
+            rig.run(0.05)
+        stream = rig.stream
+        assert [request.checkpoint_ts for request in stream.registers] == [100]
+        if number == 4:  # an answer: the next silence is the first again
+            stream.say(initialized(stream.registers[0]))
+            rig.run()
+            stream.end(Status.UNAVAILABLE)
+            rig.run()
+        else:
+            waits.append(closing_s(rig, stream))
+    assert [round(wait_s / 4) for wait_s in waits] == [1, 2, 4, 8, 1]
+    assert rig.feed.troubles["stream_silent"] == 5
+    assert "opened anew" in rig.reason
+
+
+def test_feed_when_nothing_ever_comes_of_a_stream_then_by_default_it_is_believed_for_some_seconds() -> None:
+    rig = FeedRig()
+    assert 14.0 < closing_s(rig, rig.stream) < 17.0
+
+
+@pytest.mark.parametrize("answer", ["row", "error", "resolved ts"])
+def test_feed_when_anything_has_come_of_a_stream_then_its_scans_are_waited_for_as_long_as_ever(answer: str) -> None:
+    rig = FeedRig(*cut(2), unanswered_s=4.0)
+    stream = rig.stream
+    request = stream.registers[0]
+    busy = cdcpb_pb2.Error(server_is_busy=errorpb_pb2.ServerIsBusy(backoff_ms=100))
+    answers = {
+        "row": event(request, committed(101, 102)),
+        "error": region_error(request, busy),
+        "resolved ts": resolved(0, request),
+    }
+    stream.say(answers[answer])
+    assert 595.0 < closing_s(rig, stream) < 605.0
+
+
+def test_feed_when_a_stream_stood_open_unasked_then_its_patience_begins_with_the_request() -> None:
+    rig = FeedRig()
+    stream = rig.stream
+    rig.feed.unsubscribe(SPAN)
+    rig.run(40.0)
+    rig.feed.subscribe(SPAN, Ts(100))
+    rig.run()
+    assert rig.stream is stream
+    assert 14.0 < closing_s(rig, stream) < 17.0
+
+
+def test_feed_when_an_old_store_answers_one_span_then_another_spans_patience_still_doubles() -> None:
+    rig, seconds_open = FeedRig(unanswered_s=4.0), Counter[ScriptedStream]()
+    rig.stream.end(Status.UNIMPLEMENTED, "unknown method EventFeedV2")
+    rig.run(0.5)
+    first = rig.stream
+    first.say(initialized(first.registers[0]))
+    rig.feed.subscribe(OTHER, Ts(100))
+    rig.run(0.5)
+    for ts in range(200, 245):
+        seconds_open.update(stream for stream in rig.streams if not stream.closed)
+        first.say(resolved(ts, first.registers[0], multiplexed=False))
+        rig.run(1.0)
+    assert seconds_open.pop(first) == 45
+    assert [round(seconds / 4) for stream, seconds in seconds_open.items() if stream.closed] == [1, 2, 4]
+
+
+@pytest.mark.parametrize(("silences", "patience"), [(0, 15.0), (1, 30.0), (5, 480.0), (6, 600.0), (10_000, 600.0)])
+def test_patience_doubles_with_each_silence_up_to_ten_minutes(silences: int, patience: float) -> None:
+    assert patience_s(15.0, silences) == patience
 
 
 def test_feed_when_it_does_not_listen_itself_then_nobody_is_called_silent() -> None:

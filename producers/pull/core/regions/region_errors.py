@@ -28,7 +28,7 @@ UNIMPLEMENTED on EventFeed              LOCATE    30 s                        no
 UNAUTHENTICATED, PERMISSION_DENIED      LOCATE    30 s                        certificate or common name
 FAILED_PRECONDITION with cluster id     FAIL                                  an operator must act
 INVALID_ARGUMENT                        LOCATE    1 s; bounded                a request of ours is refused
-silent for too long                     LOCATE                                black hole; each time twice as patient
+silent for long or since its opening    LOCATE                                black hole; each time twice as patient
 *of data*
 bytes that are no ChangeDataEvent       LOCATE    1 s; bounded                stream is cut: whose they were is lost
 a ts that no clock gives (≥ 2^63)       LOCATE    1 s; bounded                the same

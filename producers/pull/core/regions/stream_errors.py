@@ -69,7 +69,7 @@ def decide_stream(code: str, details: str, *, multiplexed: bool, where: str) -> 
 
 
 def silent(where: str, silent_s: float) -> Decision:
-    """Return what to do about a stream that says nothing though its regions are initialized."""
+    """Return what to do about a stream that says nothing though it should."""
     return Decision(
         kind="stream_silent",
         step=RecoveryStep.LOCATE,

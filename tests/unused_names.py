@@ -62,7 +62,7 @@ ALLOWED: Final = (
     Allowed("the local stack, which tests and benches drive",
             "compose/*.py", ("LocalMariaDb", "restart_part", "zk_paths")),
     Allowed("importlib and pickle call them, in pyspark's own place",
-            "sorters/spark/*.py", ("importer", "invalidate_caches", "load_stream", "dump_stream")),
+            "sorters/spark/worker/*.py", ("importer", "invalidate_caches", "load_stream", "dump_stream")),
     Allowed("Spark calls them by its own names", "sorters/source/data_source.py", ("latestOffset", "streamReader")),
     Allowed("tests and benches make readers of their own by it", "sorters/cut/record_window.py", ("maker",)),
     Allowed("what laws and benches ask a machine about its inside",

@@ -71,7 +71,7 @@ def _use_part(start: Callable[[Nursery, Path], Child], is_ready: Callable[[], bo
 
 
 def _use_spark(archive_options: Sequence[str]) -> None:
-    from sorters.spark.first_job import run_first_job
+    from sorters.spark.jobs.first_job import run_first_job
     from sorters.spark.session import create_session, end_jvm, jvm_options
 
     name_spark_files()

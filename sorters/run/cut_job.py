@@ -224,7 +224,7 @@ class CutJob:
             return self._run_in_session(again, orders)
 
     def _run_in_session(self, large: "SparkCut", orders: _Orders) -> CutCounts:
-        from sorters.spark.cut_answers import NotReady, TooLarge
+        from sorters.spark.tasks.cut_answers import NotReady, TooLarge
 
         cut, preparation = orders.cut, orders.preparation
         # Once a session: there Spark's own numbers of attempts begin anew.
@@ -264,7 +264,7 @@ class CutJob:
         spark = self._spark()
         # After Spark's start: importing pyspark takes as long as all else that a small changefeed imports.
         from sorters.spark.cut import SparkCut
-        from sorters.spark.session_jobs import session_jobs
+        from sorters.spark.jobs.session_jobs import session_jobs
 
         shared = session_jobs(spark)
         if self._large is None or self._large.shared is not shared:

@@ -21,7 +21,7 @@ from sorters.run.imaged_frontier import ImagedFrontier
 from sorters.run.preparation import Preparation
 from sorters.run.proofs.feed_states import FeedStates
 from sorters.run.sources import FrontierSource, SchemaSource
-from sorters.spark.query_folder import Folder, epoch_offsets
+from sorters.spark.backlog.query_folder import Folder, epoch_offsets
 
 log = logging.getLogger(__name__)
 

@@ -44,8 +44,8 @@ from sorters.run.proofs.feed_states import FeedStates
 from sorters.run.proofs.proof_log import ProofLog
 from sorters.run.sources import OwnSources, RunSources
 from sorters.run.topic_growth import CountStore, TopicCounter, TopicGrowth
-from sorters.spark.catch_up import FRONTIER_RECORDS_MAX, catch_up
-from sorters.spark.query_folder import QUERY, Folder, HadoopFolder, LocalFolder
+from sorters.spark.backlog.catch_up import FRONTIER_RECORDS_MAX, catch_up
+from sorters.spark.backlog.query_folder import QUERY, Folder, HadoopFolder, LocalFolder
 from sorters.spark.session import Session
 
 log = logging.getLogger(__name__)

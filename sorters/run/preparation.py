@@ -29,9 +29,9 @@ from sorters.registry.registry import SchemaRegistry
 from sorters.run.ready_tables import ReadyTables, SinkTopics
 from sorters.run.sources import SchemaSource
 from sorters.run.topic_growth import TopicGrowth
-from sorters.spark.program_sender import ProgramSender, SentProgram
+from sorters.spark.jobs.task_jobs import SparkBroadcast
 from sorters.spark.session import Session
-from sorters.spark.task_jobs import SparkBroadcast
+from sorters.spark.worker.program_sender import ProgramSender, SentProgram
 
 
 class Preparation:

@@ -41,8 +41,8 @@ from sorters.service.registration import Registration, service_info
 from sorters.service.shared_log import SharedLog, SharedSources
 from sorters.service.shared_spark import SharedSpark
 from sorters.service.vitals import Vitals
+from sorters.spark.jobs.spark_counts import OF_PROCESS
 from sorters.spark.session import DRIVER_MEMORY, create_session, event_log_settings
-from sorters.spark.spark_counts import OF_PROCESS
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ RETRY_FIRST_S, RETRY_MAX_S = 1.0, 30.0
 STEADY_S = 60.0
 END_LATEST_S = END_S + 5.0
 """For the end of all changefeeds, when it is told to stop; what Spark's tasks take to die is in it
-(:data:`sorters.spark.job_group.DEATH_S`)."""
+(:data:`sorters.spark.jobs.job_group.DEATH_S`)."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,9 +9,9 @@ from typing import Any
 
 from schemas.errors import BusError
 from sorters.core.service.stranded import STRANDED_S, Stranded
-from sorters.spark.first_job import run_first_job
+from sorters.spark.jobs.first_job import run_first_job
+from sorters.spark.jobs.spark_counts import OF_PROCESS
 from sorters.spark.session import Session, SparkOnDemand, forget_dead_session
-from sorters.spark.spark_counts import OF_PROCESS
 
 log = logging.getLogger(__name__)
 

@@ -2,8 +2,8 @@
 
 Between tasks pyspark's daemon collects garbage, walking through all that was ever imported, and drops what importers
 know of zip files, so that each is read anew. Both cost more than a short task. A session of ours has a daemon of ours
-(:mod:`sorters.spark.python_daemon`); in a session of somebody else's this is what can be had without one: what is
-imported is taken out of the collector's way, and a zip file that has not changed is not read again.
+(:mod:`sorters.spark.worker.python_daemon`); in a session of somebody else's this is what can be had without one: what
+is imported is taken out of the collector's way, and a zip file that has not changed is not read again.
 """
 
 import gc

@@ -1,5 +1,5 @@
-"""A cut by Spark: as one task, in a job with other changefeeds' cuts (:mod:`sorters.spark.cut_task`); a large one as a
-job of two steps: read and make runs, merge runs and write (:mod:`sorters.spark.tasks`).
+"""A cut by Spark: as one task, in a job with other changefeeds' cuts (:mod:`sorters.spark.tasks.cut_task`); a large one
+as a job of two steps: read and make runs, merge runs and write (:mod:`sorters.spark.tasks.two_steps`).
 """
 
 import pickle
@@ -21,17 +21,17 @@ from sorters.core.records.order import OutputRecords
 from sorters.cut.image_chunks import chunk_tables
 from sorters.cut.worker import CutCounts, FeedProgram, batch_bytes
 from sorters.log.failures import SparkJobError
-from sorters.spark.cut_answers import NotReady, TooLarge, cut_answer, sum_of_counts
-from sorters.spark.cut_task import CutTask
-from sorters.spark.job_group import Member, hangs
-from sorters.spark.own_job import run_own_job
-from sorters.spark.program_sender import SentProgram
-from sorters.spark.run_folder import run_folder
-from sorters.spark.run_store import MEMORY_BYTES_MAX
-from sorters.spark.session_jobs import SessionJobs
-from sorters.spark.spark_counts import OF_PROCESS
-from sorters.spark.task_jobs import errors_of_workers
-from sorters.spark.tasks import ANSWER, LookTask, ReadTask, WriteTask, look_step, read_step, write_step
+from sorters.spark.jobs.job_group import Member, hangs
+from sorters.spark.jobs.own_job import run_own_job
+from sorters.spark.jobs.session_jobs import SessionJobs
+from sorters.spark.jobs.spark_counts import OF_PROCESS
+from sorters.spark.jobs.task_jobs import errors_of_workers
+from sorters.spark.tasks.cut_answers import NotReady, TooLarge, cut_answer, sum_of_counts
+from sorters.spark.tasks.cut_task import CutTask
+from sorters.spark.tasks.run_folder import run_folder
+from sorters.spark.tasks.run_store import MEMORY_BYTES_MAX
+from sorters.spark.tasks.two_steps import ANSWER, LookTask, ReadTask, WriteTask, look_step, read_step, write_step
+from sorters.spark.worker.program_sender import SentProgram
 
 
 class SparkCut:

@@ -17,9 +17,9 @@ from typing import Any
 from schemas.errors import BusError
 from schemas.redaction import REDACT_VARIABLE, Redaction, redaction
 from sorters.log.failures import SparkJarsMissingError, SparkStartError, bus_error
-from sorters.spark import python_daemon
 from sorters.spark.addresses import DRIVER_HOST, LOCAL_IP_ENV, LOOPBACK, PUBLIC_NAME_ENV, driver_host
 from sorters.spark.security import security_settings, split_secrets
+from sorters.spark.worker import python_daemon
 
 BLOCK_BYTES_PER_ARROW_BATCH = 8 * 1024 * 1024
 """What Spark hands to Python at once, in blocks of some 512 KiB (:mod:`sorters.core.records.runs`)."""
@@ -42,8 +42,8 @@ PATHS = frozenset(
 )
 """Settings of Spark that are lists of files: each a URI, or a path on this machine."""
 LOCAL_JVM_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
-"""Of ``local[n]``, where no row goes through the JVM (:mod:`sorters.spark.run_folder`): it plans, and hands out tasks
-(docs/decisions/2026-11-22-past-the-jvm.md)."""
+"""Of ``local[n]``, where no row goes through the JVM (:mod:`sorters.spark.tasks.run_folder`): it plans, and hands out
+tasks (docs/decisions/2026-11-22-past-the-jvm.md)."""
 
 
 def zip_code(folder: Path) -> Path:
@@ -159,10 +159,10 @@ def _settings(master: str, app: str, data_dir: Path, driver_memory: str) -> dict
         "spark.redaction.regex": r"(?i)secret|password|token|access[.]?key|jaas|keystore|\.pem",
         "spark.ui.showConsoleProgress": "false",
         "spark.speculation": "false",
-        # One attempt beside another must not write: a lost run fails the job (sorters.spark.own_job).
+        # One attempt beside another must not write: a lost run fails the job (sorters.spark.jobs.own_job).
         "spark.stage.maxConsecutiveAttempts": "1",
         "spark.python.worker.reuse": "true",
-        # Of a task that was cancelled (sorters.spark.job_group.DEATH_S).
+        # Of a task that was cancelled (sorters.spark.jobs.job_group.DEATH_S).
         "spark.python.task.killTimeout": "500ms",
         "spark.python.daemon.module": python_daemon.MODULE,
         "spark.driver.extraJavaOptions": f"{jvm_options(local=local)} {os.environ.get(SPARK_JVM_ENV, '')}".strip(),

@@ -53,7 +53,7 @@ from schemas.nodes.sorter_service import decode_assignment
 from sorters.core.cut.beginning import BegunEpoch, decode_begun, encode_begun
 from sorters.run.nodes.feed_lock import HOLDER_CHARS_MAX, FeedLock
 from sorters.run.nodes.status import StatusBoard
-from sorters.spark.query_folder import Folder, epoch_offsets
+from sorters.spark.backlog.query_folder import Folder, epoch_offsets
 from tests.support.control.stored_zookeeper import MemorySession
 from tests.support.sources.hostile import NOT_JSON, VALUES, bent, only_coded
 

@@ -14,8 +14,8 @@ from compose.logs import JsonFormatter, LineFormatter
 from schemas.errors import BusError, ConfigError, CorruptDataError, UnexpectedError
 from schemas.redaction import SHOWN_NAMES, Redaction, parse_redaction, redacted, set_redaction
 from sorters.log.failures import RedactedWorkerError, WorkerError, worker_error
-from sorters.spark.python_daemon import WorkerLines
-from sorters.spark.work import TaskWork, Work
+from sorters.spark.worker.python_daemon import WorkerLines
+from sorters.spark.worker.work import TaskWork, Work
 from tests.support.sources.repository import PACKAGES, ROOT, sources, tree_of
 
 SECRET = "Alice-4711"

@@ -2,10 +2,11 @@
 
 ``python -m tests.bench.spark.spark_floor`` prints one JSON line. Each session is a process of its own on ``local[2]``;
 they take turns, each in both orders, and the other one idles meanwhile. A task answers with one byte: ours by
-:class:`sorters.spark.task_jobs.TaskJobs`, plain pyspark's by ``parallelize().mapPartitions().collect()``, in a session
-whose only settings are those that keep it quiet and on loopback. Times are a whole job's, as its caller sees it. CPU is
-that of a session's whole tree of processes (driver, JVM, daemon, workers) over the jobs of one task. ``jobs_per_s`` is
-of 16 threads that run jobs of one task. ``py4j_calls`` are commands to the JVM for one job of one task and of eight.
+:class:`sorters.spark.jobs.task_jobs.TaskJobs`, plain pyspark's by ``parallelize().mapPartitions().collect()``, in a
+session whose only settings are those that keep it quiet and on loopback. Times are a whole job's, as its caller sees
+it. CPU is that of a session's whole tree of processes (driver, JVM, daemon, workers) over the jobs of one task.
+``jobs_per_s`` is of 16 threads that run jobs of one task. ``py4j_calls`` are commands to the JVM for one job of one
+task and of eight.
 """
 
 import argparse
@@ -25,8 +26,8 @@ import psutil
 from pyspark.sql import SparkSession
 
 from compose.stack.spark_files import name_spark_files
+from sorters.spark.jobs.task_jobs import TaskJobs
 from sorters.spark.session import create_session
-from sorters.spark.task_jobs import TaskJobs
 from tests.support.processes.task_work import nothing
 
 EIGHT, THREADS = 8, 16

@@ -7,7 +7,7 @@ import pyarrow as pa
 from compose.stack.local import Addresses
 from sorters.core.records.order import OUTPUT_SCHEMA
 from sorters.core.records.runs import pack_run, split_runs
-from sorters.spark.tasks import WriteTask, write_runs
+from sorters.spark.tasks.two_steps import WriteTask, write_runs
 from tests.support.rawlog.raw_log import create_topic, read_topic
 
 ROWS = 60_000

@@ -131,8 +131,8 @@ def test_code_that_is_shipped_to_executors_imports_without_the_checkout(tmp_path
     program = (
         f"import sys; sys.path = [{str(zip_code(tmp_path))!r}] + [path for path in sys.path if path != {root!r}]; "
         "sys.meta_path = [finder for finder in sys.meta_path if 'editable' not in repr(finder)]; "
-        "import sorters.spark.tasks, sorters.core.rows.pipeline, schemas.tidb.table; "
-        "print(sorters.spark.tasks.__file__, schemas.tidb.table.__file__)"
+        "import sorters.spark.tasks.two_steps, sorters.core.rows.pipeline, schemas.tidb.table; "
+        "print(sorters.spark.tasks.two_steps.__file__, schemas.tidb.table.__file__)"
     )
     ran = subprocess.run(
         [sys.executable, "-P", "-c", program], capture_output=True, text=True, cwd=tmp_path, check=False

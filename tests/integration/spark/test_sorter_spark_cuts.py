@@ -22,7 +22,7 @@ MOUNTED_CPU_S = 3e-6
 KILLING = """
 import os, signal, threading
 import psutil
-from sorters.spark.task_jobs import TaskJobs
+from sorters.spark.jobs.task_jobs import TaskJobs
 answers, calls, failures = TaskJobs.answers, [0], [0]
 def victims(jobs):
     jvm = jobs.context._gateway.proc.pid
@@ -55,7 +55,7 @@ WORKERS = KILLING.format(
 )
 TASK_S_MAX = 8.0
 IMPATIENT = f"""
-from sorters.spark import task_watch
+from sorters.spark.jobs import task_watch
 task_watch.TASK_S_MAX = {TASK_S_MAX}
 """
 

@@ -13,9 +13,9 @@ from pyspark.sql import SparkSession
 
 from compose.stack.jars import pyspark_jars
 from compose.stack.spark_files import name_spark_files
-from sorters.spark.own_job import run_own_job
+from sorters.spark.jobs.own_job import run_own_job
+from sorters.spark.jobs.task_jobs import TaskJobs, errors_of_workers
 from sorters.spark.session import create_session
-from sorters.spark.task_jobs import TaskJobs, errors_of_workers
 from tests.support.processes import task_work
 
 EXECUTORS = 3

@@ -20,10 +20,10 @@ from compose.stack.jars import pyspark_jars
 from compose.stack.spark_files import name_spark_files
 from schemas.errors import CorruptDataError
 from schemas.redaction import Redaction, set_redaction
-from sorters.spark.first_job import run_first_job
-from sorters.spark.python_daemon import MODULE, WORKER_BYTES_MAX
+from sorters.spark.jobs.first_job import run_first_job
+from sorters.spark.jobs.task_jobs import TaskJobs, errors_of_workers
 from sorters.spark.session import create_session
-from sorters.spark.task_jobs import TaskJobs, errors_of_workers
+from sorters.spark.worker.python_daemon import MODULE, WORKER_BYTES_MAX
 from tests.support.processes import task_work
 from tests.support.processes.sorter_fleet import eventually
 
@@ -85,7 +85,7 @@ def test_answers_when_tasks_are_many_then_stand_by_number(jobs: TaskJobs) -> Non
 def test_worker_when_forked_then_has_what_tasks_need_and_is_frozen(jobs: TaskJobs) -> None:
     frozen, module, loaded = jobs.answers(task_work.module_facts, 1)[0].decode().split(" ")
     assert int(frozen) > 10_000
-    assert module == "sorters.spark.python_daemon"
+    assert module == "sorters.spark.worker.python_daemon"
     assert loaded == "confluent_kafka,pyarrow,sorters.core.rows.pipeline"
 
 

@@ -16,8 +16,8 @@ from schemas.ids import TableId, Ts
 from schemas.rawlog.ddl_record import decode_ddl_record, encode_ddl_record
 from sorters.core.feed.feed import compile_feed
 from sorters.cut.worker import FeedProgram
-from sorters.spark import program_sender
-from sorters.spark.program_sender import ProgramSender
+from sorters.spark.worker import program_sender
+from sorters.spark.worker.program_sender import ProgramSender
 from tests.property.rawlog.test_schema_store import SCHEMA, START, Step, histories
 from tests.support.recorded.ddl_jobs import snapshot, table_info
 

@@ -10,7 +10,7 @@ from pytest import MonkeyPatch
 from sorters.core.records import runs as runs_module
 from sorters.core.records.order import OUTPUT_SCHEMA, drop_repeats, sort_records
 from sorters.core.records.runs import merge_runs, pack_run, slots_of, split_runs, unpack_run
-from sorters.spark.run_store import RunStore
+from sorters.spark.tasks.run_store import RunStore
 
 RECORDS = st.lists(
     st.tuples(st.sampled_from(["a", "b"]), st.integers(0, 3), st.binary(min_size=1, max_size=3)), max_size=40

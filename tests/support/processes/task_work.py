@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 
 from schemas.errors import CorruptDataError
-from sorters.spark.python_daemon import resident_bytes
+from sorters.spark.worker.python_daemon import resident_bytes
 
 _KEPT = dict[str, int]()
 _HELD = list[bytes]()

@@ -4,7 +4,8 @@ held, whose sink topic has the word in its name.
 
 import ctypes
 
-from sorters.spark import cut_task, python_daemon
+from sorters.spark.tasks import cut_task
+from sorters.spark.worker import python_daemon
 
 HANGS = "hang-in-a-task"
 _run_task = cut_task.run_task

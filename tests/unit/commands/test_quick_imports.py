@@ -12,7 +12,7 @@ def _run(code: str) -> str:
     return ran.stdout.strip()
 
 
-@pytest.mark.parametrize("module", ["sorters.service.service", "compose.capture.life", "sorters.spark.cut_task"])
+@pytest.mark.parametrize("module", ["sorters.service.service", "compose.capture.life", "sorters.spark.tasks.cut_task"])
 def test_a_server_does_without_pandas(module: str) -> None:
     code = f"""
 import gc, sys

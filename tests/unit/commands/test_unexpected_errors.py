@@ -8,7 +8,7 @@ import pytest
 from compose.cli import cli, run_cli
 from schemas.errors import Action, BusError, UnexpectedError
 from sorters.log.failures import SparkJobError, WorkerError, bus_error, worker_error
-from sorters.spark.work import TaskWork
+from sorters.spark.worker.work import TaskWork
 
 NONCE = "0123456789abcdef" * 2
 

@@ -24,7 +24,7 @@ from schemas.nodes.sorter_service import (
 )
 from sorters.service import registration
 from sorters.service.registration import FIGURES_S, Registration
-from sorters.spark.spark_counts import SparkCounts
+from sorters.spark.jobs.spark_counts import SparkCounts
 from tests.support.control.memory_bus import ME
 from tests.unit.control.test_metrics import NOW_S, PULL, RULE
 

@@ -23,7 +23,7 @@ from sorters.cut import small_cut, worker
 from sorters.cut.raw_cut import RawCut
 from sorters.cut.small_cut import WholeCut, whole_cut
 from sorters.cut.worker import CutCounts, FeedProgram
-from sorters.spark.cut_answers import counts_as_json, sum_of_counts
+from sorters.spark.tasks.cut_answers import counts_as_json, sum_of_counts
 from tests.support.recorded.ddl_jobs import PRIMARY, column, snapshot, table_info
 from tests.support.recorded.mounting import row_changes
 from tests.support.recorded.recording import CommittedChange

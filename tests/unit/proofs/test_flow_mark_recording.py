@@ -23,7 +23,7 @@ from sorters.core.records.runs import pack_run, split_runs
 from sorters.cut.raw_cut import RawCut
 from sorters.cut.small_cut import whole_cut
 from sorters.cut.worker import FeedProgram, output_records
-from sorters.spark.tasks import WriteTask, write_runs
+from sorters.spark.tasks.two_steps import WriteTask, write_runs
 from tests.support.recorded.mounting import recorded_store
 from tests.support.recorded.recording import committed_changes
 from tests.unit.proofs.test_flow_recording import records
@@ -141,7 +141,7 @@ def test_marks_of_a_job_of_two_steps_are_those_of_a_cut_on_the_driver(monkeypatc
         flow_writer=feed.flow_writer,
     )
     collector = _Collector()
-    monkeypatch.setattr("sorters.spark.tasks.lend_writer", lambda *_: nullcontext(collector))
+    monkeypatch.setattr("sorters.spark.tasks.two_steps.lend_writer", lambda *_: nullcontext(collector))
     for number in range(slots):
         assert list(write_runs((run for slot, run in runs if slot == number), task))
     expected = _marks(_written(cut, feed).to_pylist())

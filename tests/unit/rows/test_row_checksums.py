@@ -18,7 +18,7 @@ from sorters.core.feed.feed import CompiledFeed, compile_feed
 from sorters.core.mount.corrupt_rows import NAMED_MAX, CorruptChecksumError, CorruptRow, CorruptRows
 from sorters.core.mount.mounter import SMALL_ROWS
 from sorters.cut.worker import CutCounts
-from sorters.spark.cut_answers import counts_as_json, sum_of_counts
+from sorters.spark.tasks.cut_answers import counts_as_json, sum_of_counts
 from tests.support.control.changefeed_config import AVRO, CANAL
 from tests.support.rawlog.row_records import records_of
 from tests.support.recorded.ddl_jobs import PRIMARY, column, snapshot, table_info

@@ -10,7 +10,7 @@ from sorters.core.records.order import OUTPUT_SCHEMA, join_records, no_records
 from sorters.cut.record_writer import NOWHERE, record_writer
 from sorters.cut.sending import Sending
 from sorters.cut.worker import CutCounts
-from sorters.spark.cut_answers import counts_as_json, sum_of_counts
+from sorters.spark.tasks.cut_answers import counts_as_json, sum_of_counts
 
 
 def records(values: list[bytes | None]) -> pa.Table:

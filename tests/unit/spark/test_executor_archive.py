@@ -41,7 +41,7 @@ def test_archive_holds_our_code_the_library_with_what_it_needs_and_a_manifest(tm
     with tarfile.open(target) as archive:
         names = set(archive.getnames())
         manifest = json.load(archive.extractfile(MANIFEST) or pytest.fail("no manifest"))
-    assert {"sorters/spark/cut_task.py", "schemas/ids.py", "edges/kafka/offsets.py", "kazoo/client.py"} <= names
+    assert {"sorters/spark/tasks/cut_task.py", "schemas/ids.py", "edges/kafka/offsets.py", "kazoo/client.py"} <= names
     assert not [name for name in names if ".." in name or name.startswith(("/", "consumers")) or "/tests/" in name]
     assert manifest["python"] == f"{sys.version_info.major}.{sys.version_info.minor}"
     assert manifest["libraries"] == versions

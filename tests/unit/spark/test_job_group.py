@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from sorters.log.failures import SparkJobError, TaskHangsError
-from sorters.spark.job_group import JOBS_MAX, JobGroup, Member
-from sorters.spark.task_jobs import SparkBroadcast
-from sorters.spark.task_watch import TASK_S_MAX, TaskWatch
+from sorters.spark.jobs.job_group import JOBS_MAX, JobGroup, Member
+from sorters.spark.jobs.task_jobs import SparkBroadcast
+from sorters.spark.jobs.task_watch import TASK_S_MAX, TaskWatch
 
 DEATH_S = 0.2
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sorters.spark.own_job import TRIES_MAX, run_own_job
+from sorters.spark.jobs.own_job import TRIES_MAX, run_own_job
 
 LOST = RuntimeError("ResultStage 1 has failed the maximum allowable number of times: 1. Most recent failure reason: …")
 

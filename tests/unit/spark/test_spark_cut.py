@@ -28,12 +28,12 @@ from sorters.run import cut_job
 from sorters.run.cut_job import CutJob
 from sorters.run.preparation import Preparation
 from sorters.spark import cut as spark_cut
-from sorters.spark import session_jobs
-from sorters.spark.cut_answers import counts_as_json
-from sorters.spark.job_group import Member
-from sorters.spark.own_job import run_own_job
-from sorters.spark.task_watch import FIRST_LOOK, LARGE_TASK_S_MAX, TaskWatch
-from sorters.spark.tasks import ANSWER
+from sorters.spark.jobs import session_jobs
+from sorters.spark.jobs.job_group import Member
+from sorters.spark.jobs.own_job import run_own_job
+from sorters.spark.jobs.task_watch import FIRST_LOOK, LARGE_TASK_S_MAX, TaskWatch
+from sorters.spark.tasks.cut_answers import counts_as_json
+from sorters.spark.tasks.two_steps import ANSWER
 from tests.support.recorded.ddl_jobs import job, snapshot, table_info
 
 URI = "blackhole:///t?protocol=canal-json"

@@ -15,9 +15,15 @@ from hypothesis import strategies as st
 from pyspark.serializers import SpecialLengths
 
 from schemas.errors import CorruptDataError
-from sorters.spark.python_daemon import GROWTH_BYTES_MAX, TASKS_A_COLLECTION, WORKER_BYTES_MAX, LastWord, RareCollector
-from sorters.spark.warm_clients import WarmClients
-from sorters.spark.work import Frames, split_answers
+from sorters.spark.worker.python_daemon import (
+    GROWTH_BYTES_MAX,
+    TASKS_A_COLLECTION,
+    WORKER_BYTES_MAX,
+    LastWord,
+    RareCollector,
+)
+from sorters.spark.worker.warm_clients import WarmClients
+from sorters.spark.worker.work import Frames, split_answers
 
 MIB = 1024 * 1024
 
@@ -98,7 +104,7 @@ def test_zip_importer_when_caches_are_dropped_keeps_its_directory_and_reads_new_
             archive.writestr(f"zipped_{name}.py", "x = 1")
     program = (
         "import importlib, sys, zipimport\n"
-        "from sorters.spark.python_daemon import keep_zip_directories\n"
+        "from sorters.spark.worker.python_daemon import keep_zip_directories\n"
         "keep_zip_directories()\n"
         "reads = []\n"
         "read = zipimport._read_directory\n"

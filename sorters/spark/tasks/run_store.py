@@ -10,7 +10,7 @@ from typing import IO, Any
 import pyarrow as pa
 
 from sorters.core.records.runs import Run, unpack_run
-from sorters.spark.run_folder import ALIGN_BYTES
+from sorters.spark.tasks.run_folder import ALIGN_BYTES
 
 MEMORY_BYTES_MAX = 128 * 1024 * 1024
 """Bytes of packed runs that one task keeps in memory; two such tasks run at once on two cores."""

@@ -11,8 +11,8 @@ from edges.kafka.offsets import TopicReader
 from sorters.cut.record_writer import RecordWriter, record_writer
 from sorters.cut.worker import FeedProgram
 from sorters.log.raw_topic_reader import raw_topic_reader
-from sorters.spark.program_sender import SentProgram
-from sorters.spark.warm_clients import WarmClients
+from sorters.spark.worker.program_sender import SentProgram
+from sorters.spark.worker.warm_clients import WarmClients
 
 PROGRAMS_MAX = 128
 """Changefeeds whose program a worker keeps, one each."""

@@ -10,8 +10,8 @@ from functools import partial
 from typing import Any
 
 from sorters.log.failures import bus_error
-from sorters.spark.session_jobs import session_jobs
-from sorters.spark.task_jobs import errors_of_workers
+from sorters.spark.jobs.session_jobs import session_jobs
+from sorters.spark.jobs.task_jobs import errors_of_workers
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from edges.kafka.java_properties import spark_address
 from sorters.log.failures import bus_error
-from sorters.spark.spark_counts import OF_PROCESS
+from sorters.spark.jobs.spark_counts import OF_PROCESS
 
 FRONTIER_RECORDS_MAX = 5_000
 """Frontier records in one epoch: at ten a second some eight minutes of catch-up, which the budget of a cut divides."""

@@ -1,9 +1,9 @@
-"""The two steps of a cut's Spark job: read and make runs, merge runs and write (:mod:`sorters.spark.task_jobs`).
+"""The two steps of a cut's Spark job: read and make runs, merge runs and write (:mod:`sorters.spark.jobs.task_jobs`).
 
 Spark ships these functions by name, so the package must be importable where executors run. Between the steps Spark
 moves frames by twos: the slot, and a block that holds a whole run (:mod:`sorters.core.records.runs`), or where all
-tasks run on one machine only a reference to that block (:mod:`sorters.spark.run_folder`). Kafka is read and written
-here and not by Spark's connector, so that the JVM moves blocks and nothing else.
+tasks run on one machine only a reference to that block (:mod:`sorters.spark.tasks.run_folder`). Kafka is read and
+written here and not by Spark's connector, so that the JVM moves blocks and nothing else.
 """
 
 import time
@@ -33,12 +33,12 @@ from sorters.cut.image_chunks import RawChunk, read_chunks
 from sorters.cut.raw_records import raw_records, tables_of
 from sorters.cut.sending import Sending
 from sorters.cut.worker import CutCounts, FeedProgram, output_records, state_ledger
-from sorters.spark.cut_answers import counts_as_json, sum_of_counts
-from sorters.spark.program_sender import SentProgram
-from sorters.spark.run_folder import RunFile, RunFiles
-from sorters.spark.run_store import RunStore
-from sorters.spark.work import fence_of_attempt
-from sorters.spark.worker_state import lend_reader, lend_writer, unpacked
+from sorters.spark.tasks.cut_answers import counts_as_json, sum_of_counts
+from sorters.spark.tasks.run_folder import RunFile, RunFiles
+from sorters.spark.tasks.run_store import RunStore
+from sorters.spark.worker.program_sender import SentProgram
+from sorters.spark.worker.work import fence_of_attempt
+from sorters.spark.worker.worker_state import lend_reader, lend_writer, unpacked
 
 _SIGN = bytes(128 * 1024)
 """What the second step says after each window: more than Spark's pipe to a worker buffers, so that a task whose Spark

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from sorters.spark.job_group import DEATH_S
+from sorters.spark.jobs.job_group import DEATH_S
 
 log = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import Any
 
 from sorters.log.failures import worker_error
-from sorters.spark.work import Answer, TaskWork, Work, command, split_answers
+from sorters.spark.worker.work import Answer, TaskWork, Work, command, split_answers
 
 BASES_MAX = 64
 """Numbers of tasks, and sets of broadcasts, whose objects in the JVM are kept."""

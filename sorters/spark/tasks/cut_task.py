@@ -20,10 +20,10 @@ from sorters.cut.sending import Sending
 from sorters.cut.small_cut import whole_cut
 from sorters.cut.worker import batch_bytes
 from sorters.log.failures import bus_error
-from sorters.spark.cut_answers import counts_as_json, error_answer, not_ready_answer, too_large_answer
-from sorters.spark.program_sender import SentProgram
-from sorters.spark.work import fence_of_attempt
-from sorters.spark.worker_state import lend_reader, lend_writer, unpacked
+from sorters.spark.tasks.cut_answers import counts_as_json, error_answer, not_ready_answer, too_large_answer
+from sorters.spark.worker.program_sender import SentProgram
+from sorters.spark.worker.work import fence_of_attempt
+from sorters.spark.worker.worker_state import lend_reader, lend_writer, unpacked
 
 log = logging.getLogger(__name__)
 
@@ -54,9 +54,9 @@ class CutTask:
 
 
 def cut_step(tasks: tuple[bytes, ...], number: int) -> bytes:
-    """Run one of the cuts of a job, each a pickled :class:`CutTask`; return :func:`~sorters.spark.cut_answers`'s JSON.
+    """Run one of the cuts of a job, each a pickled :class:`CutTask`; return its answer as JSON.
 
-    Each task unpickles its own alone.
+    See :mod:`sorters.spark.tasks.cut_answers`. Each task unpickles its own alone.
     """
     task: CutTask = pickle.loads(tasks[number])  # noqa: S301 # our driver's, in the command that Spark has pickled, too
     try:

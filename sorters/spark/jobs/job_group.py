@@ -24,10 +24,10 @@ from typing import Protocol
 
 from schemas.errors import BusError
 from sorters.log.failures import SparkJobError, TaskHangsError, bus_error
-from sorters.spark.cut_task import cut_step
-from sorters.spark.spark_counts import OF_PROCESS
-from sorters.spark.task_jobs import SparkBroadcast
-from sorters.spark.task_watch import TaskWatch, Watched
+from sorters.spark.jobs.spark_counts import OF_PROCESS
+from sorters.spark.jobs.task_jobs import SparkBroadcast
+from sorters.spark.jobs.task_watch import TaskWatch, Watched
+from sorters.spark.tasks.cut_task import cut_step
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ _NAMED_MAX = 6
 
 
 class Jobs(Protocol):
-    """What runs jobs: :class:`~sorters.spark.task_jobs.TaskJobs`."""
+    """What runs jobs: :class:`~sorters.spark.jobs.task_jobs.TaskJobs`."""
 
     def describe(self, **properties: str | None) -> None: ...
 
@@ -61,7 +61,7 @@ class Member:
     name: str
     """For Spark's UI: the changefeed, the cut and its tables."""
     task: bytes
-    """A pickled :class:`~sorters.spark.cut_task.CutTask`."""
+    """A pickled :class:`~sorters.spark.tasks.cut_task.CutTask`."""
     broadcasts: tuple[SparkBroadcast, ...]
     given_up: threading.Event
     """Set once, when its changefeed is to stop."""

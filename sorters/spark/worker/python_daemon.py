@@ -33,15 +33,15 @@ from schemas.redaction import (
     set_redaction,
 )
 
-MODULE = "sorters.spark.python_daemon"
+MODULE = "sorters.spark.worker.python_daemon"
 WORKER_MODULES = (
     "numpy",
     "pyarrow",
     "confluent_kafka",
     "pyspark.worker",
-    "sorters.spark.tasks",
-    "sorters.spark.cut_task",
-    "sorters.spark.work",
+    "sorters.spark.tasks.two_steps",
+    "sorters.spark.tasks.cut_task",
+    "sorters.spark.worker.work",
 )
 """What tasks import, each with all that it needs; none of these starts a thread when it is imported."""
 _OURS = frozenset({"schemas", "edges", "sorters"})

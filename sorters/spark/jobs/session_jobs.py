@@ -7,10 +7,10 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, TypeVar
 
-from sorters.spark.job_group import JobGroup
-from sorters.spark.run_folder import clear_run_folders
-from sorters.spark.task_jobs import TaskJobs
-from sorters.spark.task_watch import TaskWatch
+from sorters.spark.jobs.job_group import JobGroup
+from sorters.spark.jobs.task_jobs import TaskJobs
+from sorters.spark.jobs.task_watch import TaskWatch
+from sorters.spark.tasks.run_folder import clear_run_folders
 
 Result = TypeVar("Result")
 

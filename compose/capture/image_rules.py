@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from compose.capture.options import CaptureOptions
+from compose.capture.settings.options import CaptureOptions
 from consumers.control.owner.image_wishes import ImageRules, ImageWishes
 from edges.zookeeper.session import Session
 from schemas.config.changefeed import load_changefeed

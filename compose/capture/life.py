@@ -26,12 +26,12 @@ from typing import TYPE_CHECKING, Final
 
 from compose.capture.first_failure import FirstFailure
 from compose.capture.image_rules import image_wishes
-from compose.capture.options import CaptureOptions
 from compose.capture.processor_home import ProcessorHome
-from compose.capture.prologues import Prologues
+from compose.capture.prologue.prologues import Prologues
 from compose.capture.pulled_upstream import PulledUpstream
 from compose.capture.puller_figures import PullerFigures
 from compose.capture.replicated_tables import replicated_tables
+from compose.capture.settings.options import CaptureOptions
 from compose.capture.sorters import assigner, bus_addresses
 from compose.peers import open_peers
 from compose.stack.children import TIDEBUS, Nursery
@@ -287,9 +287,9 @@ class Capture:
     @contextlib.contextmanager
     def _served(self, api: "ApiServer", session: Session, info: CaptureInfo) -> Iterator[None]:
         """Answer the API from this session while inside."""
-        from compose.capture.api_addresses import ApiAddresses
-        from compose.capture.api_backend import ApiBackend
-        from compose.capture.api_server import shown_settings
+        from compose.capture.api.addresses import ApiAddresses
+        from compose.capture.api.backend import ApiBackend
+        from compose.capture.api.server import shown_settings
 
         options = self._options
         addresses = ApiAddresses(

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
-from compose.capture.options import CaptureOptions
+from compose.capture.settings.options import CaptureOptions
 from compose.capture.signals import stop_signals
 from compose.capture.sorters import running_services
 from compose.collector import OF_CAPTURE, spare_old_objects
@@ -77,7 +77,7 @@ def _api(options: CaptureOptions) -> Iterator["ApiServer | None"]:
         yield None
         return
     with quick_imports():
-        from compose.capture.api_server import HistoryWatch, api_server
+        from compose.capture.api.server import HistoryWatch, api_server
 
     with contextlib.closing(api_server(options)) as server, contextlib.closing(HistoryWatch(server.context)):
         yield server

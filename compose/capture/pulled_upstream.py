@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 
-from compose.capture.options import CaptureOptions
+from compose.capture.settings.options import CaptureOptions
 from consumers.control.log.frontier_topic import FrontierTopic
 from consumers.control.log.log_watch import look_at_log, watched_log
 from consumers.control.owner.ts_bound import TsBound

@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from compose.capture.options import CaptureOptions
+from compose.capture.settings.options import CaptureOptions
 from compose.stack.children import TIDEBUS, Nursery
 from consumers.control.changefeeds.states import FeedStates
 from consumers.control.cluster.capture_registry import CaptureWatch

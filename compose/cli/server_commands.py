@@ -292,9 +292,9 @@ def capture(
     """Pull an upstream's changes into the raw log; one of the captures of a cluster is its owner, and says
     which of their sorter services runs which changefeed."""
     with quick_imports():
-        from compose.capture.options import CaptureOptions
         from compose.capture.process import run_capture
-        from compose.capture.server_zone import server_zone
+        from compose.capture.settings.options import CaptureOptions
+        from compose.capture.settings.server_zone import server_zone
         from consumers.control.core.frontier.span_split import SplitSettings
         from consumers.control.fleets.settings import BY_HAND
         from consumers.control.owner.reign import ReignOptions

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compose.capture.api_server import api_server
-from compose.capture.options import CaptureOptions
+from compose.capture.api.server import api_server
+from compose.capture.settings.options import CaptureOptions
 from compose.cli import run_cli
 from compose.stack.secure.certificates import Authority
 from consumers.control.api.access import connections, logins

@@ -20,8 +20,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from compose.capture.api_addresses import ApiAddresses
-from compose.capture.api_backend import ApiBackend
+from compose.capture.api.addresses import ApiAddresses
+from compose.capture.api.backend import ApiBackend
 from compose.ports import LOOPBACK, free_ports
 from compose.stack.children import TIDEBUS, Nursery
 from compose.stack.parts import READY_S, start_zookeeper, zookeeper_ready

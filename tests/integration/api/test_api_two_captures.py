@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from compose.capture.options import CaptureOptions
 from compose.capture.process import run_capture
+from compose.capture.settings.options import CaptureOptions
 from compose.cli import run_cli
 from compose.stack.local import Addresses
 from consumers.control.cluster.capture_registry import list_captures

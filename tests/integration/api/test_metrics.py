@@ -8,8 +8,8 @@ from contextlib import closing
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from compose.capture.options import CaptureOptions
 from compose.capture.process import run_capture
+from compose.capture.settings.options import CaptureOptions
 from compose.stack.local import Addresses
 from consumers.control.cluster.capture_registry import list_captures
 from producers.region_server.core.chaos import StartStore, StopStore

@@ -8,7 +8,7 @@ from typing import Any
 import pymysql
 import pytest
 
-from compose.capture.api_backend import ApiBackend
+from compose.capture.api.backend import ApiBackend
 from compose.changefeeds import TableIneligibleError, check_eligible
 from compose.ports import free_ports
 from compose.sink_check import SameClusterError, SinkRefusedError, check_other_cluster, check_sink

@@ -14,8 +14,8 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
 import compose.capture.life
-from compose.capture.options import CaptureOptions
 from compose.capture.process import run_capture
+from compose.capture.settings.options import CaptureOptions
 from compose.stack.local import Addresses
 from consumers.control.cluster.capture_registry import list_captures
 from consumers.control.core.frontier.span_split import SplitSettings

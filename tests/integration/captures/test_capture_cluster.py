@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from kazoo.exceptions import KazooException
 
-from compose.capture.options import GRACEFUL_STOP_S
+from compose.capture.settings.options import GRACEFUL_STOP_S
 from compose.stack.children import Child, Nursery
 from compose.stack.local import Addresses
 from producers.region_server.recording import Replay, read_recording

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from compose.capture.options import CaptureOptions
 from compose.capture.process import run_capture
+from compose.capture.settings.options import CaptureOptions
 from compose.stack.local import Addresses
 from consumers.control.log.frontier_topic import FrontierTopic
 from producers.pull.pd.client import PdClient

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from compose.capture.options import CaptureOptions
+from compose.capture.settings.options import CaptureOptions
 from compose.stack.local import Addresses
 from consumers.control.cluster.capture_registry import list_captures
 from consumers.control.fleets.settings import SorterSettings
@@ -111,7 +111,7 @@ def bus(stack: Addresses, fresh_name: Callable[[str], str]) -> Iterator[Bus]:
 def test_changes_of_before_the_raw_log_are_landed_under_the_frontier_law_and_their_topics_go_with_the_changefeed(
     bus: Bus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("compose.capture.prologues.SWEEP_S", 0.5)
+    monkeypatch.setattr("compose.capture.prologue.prologues.SWEEP_S", 0.5)
     capture = serve(bus.options)
     topics = raw_topics(bus.options.upstream)
     try:

@@ -20,8 +20,8 @@ import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 from playwright.sync_api import Error as PlaywrightError
 
-from compose.capture.options import CaptureOptions
 from compose.capture.process import run_capture
+from compose.capture.settings.options import CaptureOptions
 from compose.stack.local import Addresses
 from consumers.control.cluster.capture_registry import CaptureInfo, list_captures
 from consumers.control.fleets.settings import SorterSettings

@@ -4,8 +4,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 
-from compose.capture.api_addresses import ApiAddresses
-from compose.capture.api_backend import ApiBackend
+from compose.capture.api.addresses import ApiAddresses
+from compose.capture.api.backend import ApiBackend
 from consumers.control.api.backend import Scheduling
 from consumers.control.api.serving.server import ApiServer
 from consumers.control.cluster.capture_registry import CaptureInfo, register_capture

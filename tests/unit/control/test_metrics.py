@@ -8,8 +8,8 @@ from typing import cast
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from compose.capture.api_addresses import ApiAddresses
-from compose.capture.api_backend import ApiBackend
+from compose.capture.api.addresses import ApiAddresses
+from compose.capture.api.backend import ApiBackend
 from compose.capture.metrics import pull_of, rule_of
 from consumers.control.api.bodies import StoredFeed
 from consumers.control.api.metrics import STALLS_SHOWN, MetricsSnapshot, Pull, Stall, metrics_text

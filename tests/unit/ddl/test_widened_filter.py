@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from compose.capture import upstream_tables
-from compose.capture.upstream_tables import UpstreamTables
+from compose.capture.api import upstream_tables
+from compose.capture.api.upstream_tables import UpstreamTables
 from edges.kafka.access import KafkaAccess
 from schemas.ids import Ts, UpstreamId
 from schemas.nodes.changefeed import ChangefeedInfo

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from compose.capture.key_range_rules import raw_keys
+from compose.capture.api.key_range_rules import raw_keys
 from consumers.control.changefeeds.image_requests import ImageRefusedError
 from schemas.ddl.schema_change import StoredTable
 from schemas.ids import TableId, Ts, UpstreamId

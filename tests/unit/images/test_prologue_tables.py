@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from compose.capture.prologue_tables import prologue_tables
+from compose.capture.prologue.tables import prologue_tables
 from schemas.errors import BusError
 from schemas.ids import Ts, UpstreamId
 from schemas.nodes.changefeed import ChangefeedInfo

@@ -6,8 +6,8 @@ from typing import Any, cast
 
 import pytest
 
-from compose.capture.options import CaptureOptions
-from compose.capture.prologues import AGAIN_S, HOLD_S, OVER_S, SWEEP_S, Prologues
+from compose.capture.prologue.prologues import AGAIN_S, HOLD_S, OVER_S, SWEEP_S, Prologues
+from compose.capture.settings.options import CaptureOptions
 from edges.kafka.access import KafkaAccess
 from edges.registry.access import RegistryAccess
 from edges.zookeeper.access import ZooKeeperAccess
@@ -123,7 +123,7 @@ class World:
 
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
-    made, module = World(), "compose.capture.prologues"
+    made, module = World(), "compose.capture.prologue.prologues"
 
     def begin(*given: Any, **more: Any) -> Attempt:
         made.attempts.append(Attempt(*given, **more))

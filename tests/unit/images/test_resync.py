@@ -10,9 +10,9 @@ from typing import Any, cast
 import pyarrow as pa
 import pytest
 
-from compose.capture.api_backend import ApiBackend
-from compose.capture.resync_rules import check_backfill, check_resync
-from compose.capture.upstream_tables import UpstreamTables
+from compose.capture.api.backend import ApiBackend
+from compose.capture.api.resync_rules import check_backfill, check_resync
+from compose.capture.api.upstream_tables import UpstreamTables
 from consumers.control.changefeeds.asked_images import decode_asked
 from consumers.control.changefeeds.image_requests import ImageRefusedError
 from consumers.control.cluster.capture_registry import CaptureInfo

@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from compose.capture.server_zone import server_zone
+from compose.capture.settings.server_zone import server_zone
 from schemas.config.changefeed import load_changefeed
 from schemas.config.zone import check_zone, session_zone
 from schemas.errors import ConfigError

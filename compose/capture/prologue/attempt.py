@@ -7,8 +7,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from compose.capture.options import CaptureOptions
-from compose.capture.prologue_tables import prologue_tables
+from compose.capture.prologue.tables import prologue_tables
+from compose.capture.settings.options import CaptureOptions
 from consumers.control.log.frontier_topic import FrontierTopic
 from producers.pull.prologue.scan import PrologueSource, PrologueStoppedError, land_prologue
 from producers.pull.puller import PullerSettings

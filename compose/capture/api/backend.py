@@ -15,12 +15,12 @@ from typing import Any
 
 from kazoo.exceptions import NoNodeError
 
-from compose.capture.api_addresses import ApiAddresses
-from compose.capture.key_range_rules import raw_keys
-from compose.capture.prologue_start import OldHistory, check_prologue, held_history
-from compose.capture.resync_rules import check_backfill, check_resync
-from compose.capture.upstream_pd import UpstreamPd
-from compose.capture.upstream_tables import UpstreamTables
+from compose.capture.api.addresses import ApiAddresses
+from compose.capture.api.key_range_rules import raw_keys
+from compose.capture.api.resync_rules import check_backfill, check_resync
+from compose.capture.api.upstream_pd import UpstreamPd
+from compose.capture.api.upstream_tables import UpstreamTables
+from compose.capture.prologue.start import OldHistory, check_prologue, held_history
 from compose.changefeeds import check_eligible, check_resume_ts, create_changefeed, tables_body
 from compose.foresight.destinations import destined
 from compose.foresight.explain import as_json, explained, raw_log_schemas

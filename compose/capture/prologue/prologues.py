@@ -15,8 +15,8 @@ from typing import Final, Self
 from confluent_kafka import KafkaException
 from kazoo.exceptions import BadVersionError, NoNodeError
 
-from compose.capture.options import CaptureOptions
-from compose.capture.prologue_attempt import PrologueAttempt
+from compose.capture.prologue.attempt import PrologueAttempt
+from compose.capture.settings.options import CaptureOptions
 from consumers.control.changefeeds.feed_nodes import INFO, PROLOGUE, STATUS, FeedNodes, FeedView
 from consumers.control.cluster.look_thread import LookThread
 from edges.kafka.clients import kafka_admin

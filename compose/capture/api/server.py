@@ -3,7 +3,7 @@
 import logging
 from typing import Final
 
-from compose.capture.options import CaptureOptions
+from compose.capture.settings.options import CaptureOptions
 from consumers.control.api.access.credentials import CredentialsFile
 from consumers.control.api.access.tls import ApiTls
 from consumers.control.api.serving.server import ApiServer, listen_address

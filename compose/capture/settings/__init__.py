@@ -1,0 +1,1 @@
+"""What a capture was told: its options, and the zone of ``--tz``."""

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.support.processes.aws import aws
 from tests.support.processes.stack import fresh_name, stack
+from tests.support.storages.aws import aws
 
 __all__ = ["aws", "fresh_name", "stack"]
 

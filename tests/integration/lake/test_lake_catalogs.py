@@ -19,10 +19,10 @@ from tests.integration.lake.test_lake_sink import (
 from tests.support.lakes.lake import Lake
 from tests.support.lakes.lake_bank import LakeBank
 from tests.support.lakes.lake_catalogs import S3_KEY, S3_SECRET, JdbcLake, S3Lake, catalog_jars, rest_server
-from tests.support.processes.aws import ask_s3, aws
 from tests.support.processes.bus import wait_until
 from tests.support.processes.sorter_process import Sorter
 from tests.support.rawlog.raw_log import START_TS
+from tests.support.storages.aws import ask_s3, aws
 
 __all__ = ["aws", "bank", "sorter"]
 

@@ -17,10 +17,10 @@ from sorters.core.feed.feed import compile_feed
 from sorters.core.records.order import OutputRecords
 from sorters.cut.claim_store import ClaimStoreError
 from sorters.cut.worker import FeedProgram, output_records
-from tests.support.processes.aws import ask_s3, s3_keys
 from tests.support.recorded.ddl_jobs import PRIMARY, column, snapshot, table_info
 from tests.support.recorded.mounting import row_changes
 from tests.support.recorded.recording import CommittedChange
+from tests.support.storages.aws import ask_s3, s3_keys
 
 TABLE_ID, COMMIT_TS = TableId(112), 445644800000000001
 ACCESS = "access-key=ak&secret-access-key=hidden-word&region=us-east-1"

@@ -20,9 +20,9 @@ from schemas.config.changefeed import load_changefeed
 from schemas.config.sink.storage_uri import parse_storage_uri
 from schemas.sink.topic import sink_topic
 from sorters.cut.claim_store import ClaimBucket
-from tests.support.processes.azurite import ACCOUNT, KEY, azurite
-from tests.support.processes.google_storage import give_token, google_storage, write_service_account
-from tests.support.processes.recording_proxy import Recording, Request, recorded
+from tests.support.storages.azurite import ACCOUNT, KEY, azurite
+from tests.support.storages.google_storage import give_token, google_storage, write_service_account
+from tests.support.storages.recording_proxy import Recording, Request, recorded
 from tests.support.topics.storage_lives import SETTINGS, Files, apply_with_crashes, check_files, info_of, write_topic
 from tests.support.topics.storage_topic import topic_of
 

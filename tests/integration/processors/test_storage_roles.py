@@ -8,7 +8,7 @@ import pytest
 from consumers.processors.storage.store import ObjectStore
 from edges.storages.s3 import file_system
 from schemas.config.sink.storage_uri import parse_storage_uri
-from tests.support.processes.aws import ask_s3, aws, s3_keys
+from tests.support.storages.aws import ask_s3, aws, s3_keys
 
 __all__ = ["aws"]
 

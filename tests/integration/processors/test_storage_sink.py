@@ -12,7 +12,7 @@ from edges.zookeeper.session import LeaseLostError
 from schemas.config.changefeed import load_changefeed
 from schemas.errors import BusError
 from schemas.sink.topic import sink_topic
-from tests.support.processes.aws import ask_s3, s3_keys
+from tests.support.storages.aws import ask_s3, s3_keys
 from tests.support.topics.storage_lives import (
     SETTINGS,
     Files,

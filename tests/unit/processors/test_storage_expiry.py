@@ -13,7 +13,7 @@ from consumers.processors.storage.store import LeasedStore, LocalStore, ObjectSt
 from schemas.config.parse.cron import parse_cron
 from schemas.config.sink.storage_uri import parse_storage_uri
 from schemas.ids import Ts
-from tests.support.processes.aws import ask_s3, aws, s3_keys
+from tests.support.storages.aws import ask_s3, aws, s3_keys
 
 __all__ = ["aws"]
 

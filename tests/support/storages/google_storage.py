@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives.asymmetric.rsa import generate_private_key
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from compose.ports import LOOPBACK, free_ports
-from tests.support.processes.recording_proxy import Request
+from tests.support.storages.recording_proxy import Request
 
 TOKEN_PATH = "/token"
 

@@ -82,11 +82,12 @@ class Replay:
         if not self._done:
             self._load()
 
-    async def run(self, speed: float = 0.0, *, wait_for_subscriber: bool = False) -> None:
+    async def run(self, speed: float = 0.0, *, until: float = 1.0, wait_for_subscriber: bool = False) -> None:
         """Apply the rest. ``speed`` 1 keeps recorded time (by the TSO's milliseconds), 0 goes as fast as clients read.
 
-        With ``wait_for_subscriber`` it begins when the first subscription is made, so that a client sees the recording
-        live.
+        ``until``, a part of all steps from 0 to 1, ends it in the midst of the recording: PD's clock waits there for
+        the run that goes on. With ``wait_for_subscriber`` it begins when the first subscription is made, so that a
+        client sees the recording live.
 
         Raises:
             ConfigError: the speed is negative.
@@ -95,12 +96,13 @@ class Replay:
             raise ConfigError("speed is a factor of recorded time, 0 for as fast as possible", speed=speed)
         while wait_for_subscriber and not self._server.registrations:
             await asyncio.sleep(0.01)
-        base_ms, began = physical_ms(self.bootstrap_ts), time.monotonic()
+        steps = self._recording.steps
+        base_ms, began = physical_ms(max(self.bootstrap_ts, self.progress.last_ts)), time.monotonic()
 
         def recorded_now_ms() -> int:
             return base_ms + int((time.monotonic() - began) * 1000 * speed) if speed else _FAR_FUTURE_MS
 
-        for step in self._recording.steps[self._recording.bootstrap :]:
+        for step in steps[max(self._done, self._recording.bootstrap) : int(until * len(steps))]:
             # Before anything can wait: whoever asks for a ts from here on gets none that this step could break.
             self._server.oracle.hold(step.ceiling, recorded_now_ms)
             if speed:
@@ -110,6 +112,8 @@ class Replay:
             if self._done % _STEPS_A_BREATH == 0:
                 await self._server.let_streams_go_on()
             self._apply(step)
+        if not self.progress.finished:
+            return
         self._settle()
         end_ms, ended = physical_ms(self._recording.end_ts), time.monotonic()
 

@@ -38,6 +38,8 @@ COMPARED_MIN = 150
 PARTITIONS = 3
 SPEED = 0.5
 """Half a minute, so that DDL goes on while captures share the tables and one of them dies."""
+HALF = 0.5
+"""Of the steps: so much of them comes after the kill, however slow the machine."""
 SHARED_MIN = 12
 """Tables at the time of the kill, of 28 in the end: half of the DDL is still to come."""
 
@@ -55,9 +57,10 @@ def bus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBus]:
             for protocol in ("canal-json", "avro"):
                 create_from_the_start(bus, demo_changefeed(protocol, bus.addresses, running.upstream))
             running.wait_registered()  # what is replayed before all have come is shared by fewer
-            replaying = server.spawn(replay.run(SPEED))
+            replaying = server.spawn(replay.run(SPEED, until=HALF))
             killed = _kill_one_that_shares(running)
-            assert not replaying.done(), "nothing happened to tables after the kill"
+            replaying.result(60)
+            replaying = server.spawn(replay.run(SPEED))
             for protocol in ("canal-json", "avro"):
                 wait_checkpoint(bus, f"{protocol}-demo", recording.end_ts, 400)
             replaying.result(60)

@@ -121,6 +121,21 @@ def test_replay_that_ends_with_open_locks_resolves_them_by_their_primary() -> No
     assert {key: write.commit_ts for key, write in region.data.writes.items()} == {b"k": 14, b"l": 14}
 
 
+def test_replay_until_a_part_stands_there_until_it_is_run_again() -> None:
+    lines = [line(1, "sql_begin")]
+    for ts in range(10, 60, 10):
+        lines += [prewrite(ts, ts), line(ts + 5, "commit", start_ts=ts, commit_ts=ts + 5, keys=["6b"])]
+    server = RegionServer()
+    replay = Replay(server, parse_recording(lines))
+    with server:
+        server.call(replay.run(until=0.5))
+        assert (replay.progress.replayed, replay.progress.total) == (5, 10)
+        assert 25 <= server.tso() < 45, "below what is committed later and has no lock yet"
+        server.call(replay.run())
+        assert replay.progress.finished
+        assert server.tso() > 55
+
+
 def test_clock_after_a_recording_from_later_than_now_runs_on_from_its_end() -> None:
     ten_years_ms = 10 * 365 * 86_400_000
     start_ts = compose_ts(wall_clock_ms() + ten_years_ms)

@@ -19,6 +19,8 @@ NICENESS = 10
 STOP_S = 20.0
 """How long commands that are to end may take; test brokers are children of a watchdog, and end by themselves."""
 _LOOK_S = 0.2
+_YIELD = f"{{ echo {NICENESS} > /proc/self/autogroup; }} 2> /dev/null; "
+"""Linux may share the processor among sessions first and heed niceness only inside each: the session has its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,7 @@ def _start(command: str, output: Path | None) -> Lane:
     kept = output.open("wb") if output else None
     try:
         process = subprocess.Popen(
-            command if output is None else f"nice -n {NICENESS} {command}",
+            command if output is None else f"{_YIELD}nice -n {NICENESS} {command}",
             shell=True,
             stdin=subprocess.DEVNULL,
             stdout=kept,
@@ -76,7 +78,7 @@ def _show(lane: Lane) -> None:
 
 def _end(lanes: Sequence[Lane]) -> None:
     """End what still runs, with all that it has started, and show how far it was."""
-    for kill in (signal.SIGTERM, signal.SIGKILL):
+    for kill in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):  # asked by the first, pytest says what has failed
         for lane in lanes:
             try:
                 os.killpg(lane.process.pid, kill)

@@ -9,6 +9,8 @@ import pytest
 
 from tests import lanes
 
+AUTOGROUP = Path("/proc/self/autogroup")
+
 
 def test_lanes_that_all_end_well_are_shown_one_after_the_other(capfd: pytest.CaptureFixture[str]) -> None:
     assert lanes.run(["sleep 1; echo first", "sh -c 'echo second; echo trouble >&2'"]) == 0
@@ -33,10 +35,23 @@ def test_lane_that_fails_ends_the_others_with_all_their_children(
     _wait_gone(int(pid.read_text()))
 
 
+def test_lane_ended_by_another_says_first_what_it_has_seen(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    ready = tmp_path / "ready"
+    asked = f"sh -c 'trap \"echo two have failed; exit 1\" INT; touch {ready}; while :; do sleep 0.1; done'"
+    assert lanes.run([asked, f"sh -c 'while [ ! -e {ready} ]; do sleep 0.1; done; exit 7'"]) == 1
+    assert "two have failed" in capfd.readouterr().out
+
+
 def test_lanes_beside_the_first_leave_it_the_processor(capfd: pytest.CaptureFixture[str]) -> None:
     before = os.getpriority(os.PRIO_PROCESS, 0)
     assert lanes.run(["true", "nice"]) == 0
     assert str(min(19, before + lanes.NICENESS)) in capfd.readouterr().out.split()
+
+
+@pytest.mark.skipif(not AUTOGROUP.exists(), reason="this kernel does not group processes by session")
+def test_lanes_beside_the_first_leave_it_the_processor_as_sessions_too(capfd: pytest.CaptureFixture[str]) -> None:
+    assert lanes.run(["true", f"cat {AUTOGROUP}"]) == 0
+    assert f" nice {lanes.NICENESS}" in capfd.readouterr().out
 
 
 def _wait_gone(pid: int) -> None:

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bschemas/proto/tablepb.proto\x12$pingcap.tiflow.cdc.processor.tablepb\"<\n\x04Span\x12\x10\n\x08table_id\x18\x01 \x01(\x03\x12\x11\n\tstart_key\x18\x02 \x01(\x0c\x12\x0f\n\x07\x65nd_key\x18\x03 \x01(\x0c\"P\n\nCheckpoint\x12\x15\n\rcheckpoint_ts\x18\x01 \x01(\x04\x12\x13\n\x0bresolved_ts\x18\x02 \x01(\x04\x12\x16\n\x0elast_synced_ts\x18\x03 \x01(\x04\"\x92\x02\n\x05Stats\x12\x14\n\x0cregion_count\x18\x01 \x01(\x04\x12\x16\n\ncurrent_ts\x18\x02 \x01(\x04\x42\x02\x18\x01\x12\\\n\x11stage_checkpoints\x18\x03 \x03(\x0b\x32\x41.pingcap.tiflow.cdc.processor.tablepb.Stats.StageCheckpointsEntry\x12\x12\n\nbarrier_ts\x18\x04 \x01(\x04\x1ai\n\x15StageCheckpointsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12?\n\x05value\x18\x02 \x01(\x0b\x32\x30.pingcap.tiflow.cdc.processor.tablepb.Checkpoint:\x02\x38\x01\"\xc2\x01\n\x08Standing\x12\x0b\n\x03\x64\x64l\x18\x01 \x01(\x0c\x12\x0e\n\x06offset\x18\x02 \x01(\x03\x12\x12\n\nbarrier_ts\x18\x03 \x01(\x04\x12\x12\n\nrows_total\x18\x04 \x01(\x04\x12\x16\n\x0ewindows_proven\x18\x05 \x01(\x04\x12\x18\n\x10windows_unproven\x18\x06 \x01(\x04\x12?\n\x04sink\x18\x07 \x01(\x0b\x32\x31.pingcap.tiflow.cdc.processor.tablepb.SinkFigures\"\xf5\x01\n\x0bSinkFigures\x12@\n\nflushes_us\x18\x01 \x01(\x0b\x32,.pingcap.tiflow.cdc.processor.tablepb.Spread\x12?\n\tqueued_us\x18\x02 \x01(\x0b\x32,.pingcap.tiflow.cdc.processor.tablepb.Spread\x12@\n\nbatch_rows\x18\x03 \x01(\x0b\x32,.pingcap.tiflow.cdc.processor.tablepb.Spread\x12\r\n\x05\x66iles\x18\x04 \x01(\x04\x12\x12\n\nfile_bytes\x18\x05 \x01(\x04\"\'\n\x06Spread\x12\x0e\n\x06\x63ounts\x18\x01 \x03(\x04\x12\r\n\x05total\x18\x02 \x01(\x04\"\xdf\x02\n\x0bTableStatus\x12\x10\n\x08table_id\x18\x01 \x01(\x03\x12?\n\x05state\x18\x02 \x01(\x0e\x32\x30.pingcap.tiflow.cdc.processor.tablepb.TableState\x12\x44\n\ncheckpoint\x18\x03 \x01(\x0b\x32\x30.pingcap.tiflow.cdc.processor.tablepb.Checkpoint\x12:\n\x05stats\x18\x04 \x01(\x0b\x32+.pingcap.tiflow.cdc.processor.tablepb.Stats\x12\x38\n\x04span\x18\x05 \x01(\x0b\x32*.pingcap.tiflow.cdc.processor.tablepb.Span\x12\x41\n\x08standing\x18\xe8\x07 \x01(\x0b\x32..pingcap.tiflow.cdc.processor.tablepb.Standing*n\n\nTableState\x12\x0b\n\x07Unknown\x10\x00\x12\n\n\x06\x41\x62sent\x10\x01\x12\r\n\tPreparing\x10\x02\x12\x0c\n\x08Prepared\x10\x03\x12\x0f\n\x0bReplicating\x10\x04\x12\x0c\n\x08Stopping\x10\x05\x12\x0b\n\x07Stopped\x10\x06\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bschemas/proto/tablepb.proto\x12$pingcap.tiflow.cdc.processor.tablepb\"<\n\x04Span\x12\x10\n\x08table_id\x18\x01 \x01(\x03\x12\x11\n\tstart_key\x18\x02 \x01(\x0c\x12\x0f\n\x07\x65nd_key\x18\x03 \x01(\x0c\"P\n\nCheckpoint\x12\x15\n\rcheckpoint_ts\x18\x01 \x01(\x04\x12\x13\n\x0bresolved_ts\x18\x02 \x01(\x04\x12\x16\n\x0elast_synced_ts\x18\x03 \x01(\x04\"\x92\x02\n\x05Stats\x12\x14\n\x0cregion_count\x18\x01 \x01(\x04\x12\x16\n\ncurrent_ts\x18\x02 \x01(\x04\x42\x02\x18\x01\x12\\\n\x11stage_checkpoints\x18\x03 \x03(\x0b\x32\x41.pingcap.tiflow.cdc.processor.tablepb.Stats.StageCheckpointsEntry\x12\x12\n\nbarrier_ts\x18\x04 \x01(\x04\x1ai\n\x15StageCheckpointsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12?\n\x05value\x18\x02 \x01(\x0b\x32\x30.pingcap.tiflow.cdc.processor.tablepb.Checkpoint:\x02\x38\x01\"\xc2\x01\n\x08Standing\x12\x0b\n\x03\x64\x64l\x18\x01 \x01(\x0c\x12\x0e\n\x06offset\x18\x02 \x01(\x03\x12\x12\n\nbarrier_ts\x18\x03 \x01(\x04\x12\x12\n\nrows_total\x18\x04 \x01(\x04\x12\x16\n\x0ewindows_proven\x18\x05 \x01(\x04\x12\x18\n\x10windows_unproven\x18\x06 \x01(\x04\x12?\n\x04sink\x18\x07 \x01(\x0b\x32\x31.pingcap.tiflow.cdc.processor.tablepb.SinkFigures\"\xb6\x02\n\x0bSinkFigures\x12@\n\nflushes_us\x18\x01 \x01(\x0b\x32,.pingcap.tiflow.cdc.processor.tablepb.Spread\x12?\n\tqueued_us\x18\x02 \x01(\x0b\x32,.pingcap.tiflow.cdc.processor.tablepb.Spread\x12@\n\nbatch_rows\x18\x03 \x01(\x0b\x32,.pingcap.tiflow.cdc.processor.tablepb.Spread\x12\r\n\x05\x66iles\x18\x04 \x01(\x04\x12\x12\n\nfile_bytes\x18\x05 \x01(\x04\x12?\n\trounds_us\x18\x06 \x01(\x0b\x32,.pingcap.tiflow.cdc.processor.tablepb.Spread\"\'\n\x06Spread\x12\x0e\n\x06\x63ounts\x18\x01 \x03(\x04\x12\r\n\x05total\x18\x02 \x01(\x04\"\xdf\x02\n\x0bTableStatus\x12\x10\n\x08table_id\x18\x01 \x01(\x03\x12?\n\x05state\x18\x02 \x01(\x0e\x32\x30.pingcap.tiflow.cdc.processor.tablepb.TableState\x12\x44\n\ncheckpoint\x18\x03 \x01(\x0b\x32\x30.pingcap.tiflow.cdc.processor.tablepb.Checkpoint\x12:\n\x05stats\x18\x04 \x01(\x0b\x32+.pingcap.tiflow.cdc.processor.tablepb.Stats\x12\x38\n\x04span\x18\x05 \x01(\x0b\x32*.pingcap.tiflow.cdc.processor.tablepb.Span\x12\x41\n\x08standing\x18\xe8\x07 \x01(\x0b\x32..pingcap.tiflow.cdc.processor.tablepb.Standing*n\n\nTableState\x12\x0b\n\x07Unknown\x10\x00\x12\n\n\x06\x41\x62sent\x10\x01\x12\r\n\tPreparing\x10\x02\x12\x0c\n\x08Prepared\x10\x03\x12\x0f\n\x0bReplicating\x10\x04\x12\x0c\n\x08Stopping\x10\x05\x12\x0b\n\x07Stopped\x10\x06\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,8 +35,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_STATS_STAGECHECKPOINTSENTRY']._serialized_options = b'8\001'
   _globals['_STATS'].fields_by_name['current_ts']._loaded_options = None
   _globals['_STATS'].fields_by_name['current_ts']._serialized_options = b'\030\001'
-  _globals['_TABLESTATE']._serialized_start=1330
-  _globals['_TABLESTATE']._serialized_end=1440
+  _globals['_TABLESTATE']._serialized_start=1395
+  _globals['_TABLESTATE']._serialized_end=1505
   _globals['_SPAN']._serialized_start=69
   _globals['_SPAN']._serialized_end=129
   _globals['_CHECKPOINT']._serialized_start=131
@@ -48,9 +48,9 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_STANDING']._serialized_start=491
   _globals['_STANDING']._serialized_end=685
   _globals['_SINKFIGURES']._serialized_start=688
-  _globals['_SINKFIGURES']._serialized_end=933
-  _globals['_SPREAD']._serialized_start=935
-  _globals['_SPREAD']._serialized_end=974
-  _globals['_TABLESTATUS']._serialized_start=977
-  _globals['_TABLESTATUS']._serialized_end=1328
+  _globals['_SINKFIGURES']._serialized_end=998
+  _globals['_SPREAD']._serialized_start=1000
+  _globals['_SPREAD']._serialized_end=1039
+  _globals['_TABLESTATUS']._serialized_start=1042
+  _globals['_TABLESTATUS']._serialized_end=1393
 # @@protoc_insertion_point(module_scope)

@@ -211,6 +211,7 @@ class SinkFigures(_message.Message):
     BATCH_ROWS_FIELD_NUMBER: _builtins.int
     FILES_FIELD_NUMBER: _builtins.int
     FILE_BYTES_FIELD_NUMBER: _builtins.int
+    ROUNDS_US_FIELD_NUMBER: _builtins.int
     files: _builtins.int
     file_bytes: _builtins.int
     @_builtins.property
@@ -219,6 +220,8 @@ class SinkFigures(_message.Message):
     def queued_us(self) -> Global___Spread: ...
     @_builtins.property
     def batch_rows(self) -> Global___Spread: ...
+    @_builtins.property
+    def rounds_us(self) -> Global___Spread: ...
     def __init__(
         self,
         *,
@@ -227,10 +230,11 @@ class SinkFigures(_message.Message):
         batch_rows: Global___Spread | None = ...,
         files: _builtins.int = ...,
         file_bytes: _builtins.int = ...,
+        rounds_us: Global___Spread | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["batch_rows", b"batch_rows", "flushes_us", b"flushes_us", "queued_us", b"queued_us"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["batch_rows", b"batch_rows", "flushes_us", b"flushes_us", "queued_us", b"queued_us", "rounds_us", b"rounds_us"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_rows", b"batch_rows", "file_bytes", b"file_bytes", "files", b"files", "flushes_us", b"flushes_us", "queued_us", b"queued_us"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_rows", b"batch_rows", "file_bytes", b"file_bytes", "files", b"files", "flushes_us", b"flushes_us", "queued_us", b"queued_us", "rounds_us", b"rounds_us"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

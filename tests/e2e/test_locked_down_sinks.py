@@ -160,11 +160,19 @@ def test_what_panels_of_ticdcs_dashboards_ask_for_moves_while_the_bus_works(lock
     # An error has its series when there has been one.
     assert asked - {name for _, name, _ in before} <= {"ticdc_kvclient_event_feed_error_count"}
 
-    def still() -> set[str]:
-        moved = {key[1] for key, value in scraped(locked).items() if before.get(key, value) != value}
-        return asked - moved - AT_REST
+    at_rest: set[str] = set()
 
-    wait_until(lambda: not still(), CATCH_UP_S, "samples of all metrics have moved", locked.bus)
+    def have_moved() -> bool:
+        moved = {key[1] for key, value in scraped(locked).items() if before.get(key, value) != value}
+        at_rest.clear()
+        at_rest.update(asked - moved - AT_REST)
+        return not at_rest
+
+    try:
+        wait_until(have_moved, CATCH_UP_S, "samples of all metrics have moved", locked.bus)
+    except AssertionError as late:
+        late.add_note(f"at rest: {sorted(at_rest)}")
+        raise
     assert asked >= AT_REST, "an entry that nothing needs any more goes"
 
 

@@ -45,6 +45,7 @@ STATS = st.builds(
     stage_checkpoints=st.dictionaries(st.sampled_from(["puller-ingress", "sink"]), CHECKPOINTS),
 )
 SPREADS = st.builds(Spread, st.lists(st.integers(0, 2**63), max_size=BUCKETS_MAX + 1).map(tuple), TSS)
+SINK_FIGURES = st.builds(SinkFigures, SPREADS, SPREADS, SPREADS, SPREADS, files=TSS, file_bytes=TSS)
 STANDINGS = st.builds(
     Standing,
     ddl=st.binary(max_size=30),
@@ -53,7 +54,7 @@ STANDINGS = st.builds(
     rows_total=TSS,
     windows_proven=TSS,
     windows_unproven=TSS,
-    sink=st.just(NO_FIGURES) | st.builds(SinkFigures, SPREADS, SPREADS, SPREADS, files=TSS, file_bytes=TSS),
+    sink=st.just(NO_FIGURES) | SINK_FIGURES,
 )
 STATUSES = st.builds(
     TableStatus, SPANS, st.sampled_from(TableState), CHECKPOINTS, st.none() | STATS, st.none() | STANDINGS
@@ -85,6 +86,15 @@ MESSAGES = st.builds(Message, HEADERS, CAPTURES, CAPTURES, st.integers(0, 2**63 
 
 @given(MESSAGES)
 def test_message_when_sent_comes_as_it_was(message: Message) -> None:
+    assert decode_message(encode_message(message)) == message
+
+
+@given(SPANS, SINK_FIGURES)
+def test_figures_of_a_partition_come_as_a_processor_counted_them(span: TableSpan, figures: SinkFigures) -> None:
+    at = Standing(ddl=b"", offset=0, barrier_ts=Ts(0), rows_total=1, windows_proven=0, windows_unproven=0, sink=figures)
+    status = TableStatus(span, TableState.REPLICATING, Checkpoint(Ts(1), Ts(1), Ts(1)), None, at)
+    response = HeartbeatResponse((status,), Liveness.ALIVE)
+    message = Message(Header("1.0.0", 1, "", 1), CaptureId("a"), CaptureId("b"), 1, response)
     assert decode_message(encode_message(message)) == message
 
 

@@ -170,10 +170,12 @@ def _standing(raw: tables.Standing) -> Standing:
 
 
 def _raw_figures(figures: SinkFigures) -> tables.SinkFigures:
+    # All that processors count of a partition; DDL is the leader's own.
     return tables.SinkFigures(
         flushes_us=_raw_spread(figures.flushes_us),
         queued_us=_raw_spread(figures.queued_us),
         batch_rows=_raw_spread(figures.batch_rows),
+        rounds_us=_raw_spread(figures.rounds_us),
         files=figures.files,
         file_bytes=figures.file_bytes,
     )
@@ -184,6 +186,7 @@ def _figures(raw: tables.SinkFigures) -> SinkFigures:
         flushes_us=_spread(raw.flushes_us),
         queued_us=_spread(raw.queued_us),
         batch_rows=_spread(raw.batch_rows),
+        rounds_us=_spread(raw.rounds_us),
         files=raw.files,
         file_bytes=raw.file_bytes,
     )

@@ -140,25 +140,25 @@ class NextRecords:
                 self._reason = message.error()
                 if self._reason.code() in GONE_ERRORS:
                     raise HistoryLostError("records are gone", topic=self._topic, at=self._at, reason=self._reason)
-            elif is_next(self._topic, self._at, message.partition(), message.offset()):
+            elif self._is_next(message.partition(), message.offset()):
                 records.append((message.partition(), message.offset(), self._record_of(message)))
         return records
 
+    def _is_next(self, partition: int, offset: int) -> bool:
+        """Tell whether a message is one that follows, and note that; False: it is of before a seek.
 
-def is_next(topic: str, at: dict[int, int], partition: int, offset: int) -> bool:
-    """Tell whether a message is one that follows, and note that; False: it is of before a seek.
-
-    Raises:
-        KafkaUnreachableError: messages before it are missing. A topic of ours has no gaps; were the records deleted,
-            reading them again says so.
-    """
-    due = at.get(partition)
-    if due is None or offset < due:
-        return False
-    if offset > due:
-        raise KafkaUnreachableError("records were passed over", topic=topic, partition=partition, at=due)
-    at[partition] = offset + 1
-    return True
+        Raises:
+            KafkaUnreachableError: messages before it are missing. A topic of ours has no gaps; were the records
+                deleted, reading them again says so.
+        """
+        due = self._at.get(partition)
+        if due is None or offset < due:
+            return False
+        if offset > due:
+            where = {"topic": self._topic, "partition": partition, "address": self._address}
+            raise KafkaUnreachableError("records were passed over", **where, at=due, next_offset=offset)
+        self._at[partition] = offset + 1
+        return True
 
 
 class TopicReader:

@@ -9,7 +9,7 @@ from confluent_kafka import KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
 from edges.kafka.clients import kafka_admin
-from edges.kafka.errors import KafkaUnreachableError
+from edges.kafka.errors import KafkaUnreachableError, address_of
 from edges.kafka.topics import topic_settings
 from schemas.rawlog.log_state import TopicState
 from schemas.rawlog.topic_settings import SETTINGS, SeenTopic
@@ -36,8 +36,8 @@ def topic_states(config: Mapping[str, Any], topics: Collection[str]) -> dict[str
             if time.monotonic() >= deadline:
                 raise KafkaUnreachableError(
                     "raw topics cannot be looked at",
-                    kafka=config.get("bootstrap.servers", ""),
                     topics=sorted(topics),
+                    address=address_of(config),
                     reason=error.args[0].str(),
                 ) from error
         time.sleep(_RETRY_S)
@@ -75,7 +75,7 @@ def seen_topics(config: Mapping[str, Any], topics: Collection[str]) -> dict[str,
         listed = admin.list_topics(timeout=ANSWER_S).topics
     except KafkaException as error:
         raise KafkaUnreachableError(
-            "topics cannot be looked at", kafka=config.get("bootstrap.servers", ""), reason=error.args[0].str()
+            "topics cannot be looked at", topics=sorted(topics), address=address_of(config), reason=error.args[0].str()
         ) from error
     present = {name: listed[name] for name in topics if name in listed and listed[name].error is None}
     seen = {}

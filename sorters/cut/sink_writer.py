@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from confluent_kafka import KafkaError, KafkaException, Message
 
 from edges.kafka.clients import kafka_producer
+from edges.kafka.errors import address_of
 from schemas.errors import BusError
 from schemas.sink.fence import FENCE_HEADER, NO_FENCE
 from schemas.sink.image_note import IMAGES_HEADER, WatermarkNote
@@ -70,6 +71,7 @@ class SinkWriter:
             stopped: gives up what is under way.
             waiting: entered around each wait for the broker.
         """
+        self._address = address_of(config)
         self._failed: list[tuple[KafkaError, Message | None]] = []
         self._trouble: KafkaError | None = None
         """What librdkafka has last said of the brokers; it goes on trying."""
@@ -173,7 +175,9 @@ class SinkWriter:
             self._check()
             if time.monotonic() > deadline:
                 self.abandon()
-                raise KafkaUnreachableError("kafka takes no records", seconds=STALL_S, reason=self._trouble)
+                raise KafkaUnreachableError(
+                    "kafka takes no records", address=self._address, seconds=STALL_S, reason=self._trouble
+                )
 
     def _poll(self, seconds: float) -> int:
         """Wait for the broker to take something. When it takes nothing, perhaps no batch is full: send what there is.
@@ -211,13 +215,15 @@ class SinkWriter:
                 # librdkafka sends nothing more; it still has to say which record it was.
                 self._serve(self._producer.flush, _LAST_WORDS_S)
             self.abandon()
-            raise _refused(self._failed, reason)
+            raise _refused(self._failed, reason, self._address)
 
 
-def _refused(failed: list[tuple[KafkaError, Message | None]], reason: object) -> BusError:
+def _refused(failed: list[tuple[KafkaError, Message | None]], reason: object, address: str) -> BusError:
     too_large = [(error, message) for error, message in failed if error.code() == KafkaError.MSG_SIZE_TOO_LARGE]
     if not too_large:
-        return KafkaUnreachableError("kafka did not take a record", reason=reason)
+        message = failed[0][1] if failed else None  # none: refused before it was queued, or of no record
+        where = {} if message is None else {"topic": message.topic(), "partition": message.partition()}
+        return KafkaUnreachableError("kafka did not take a record", **where, address=address, reason=reason)
     error, message = max(too_large, key=lambda refused: len(refused[1]) if refused[1] is not None else 0)
     if message is None:  # refused before it was queued
         return SinkMessageTooLargeError("message is larger than the producer allows", reason=error)

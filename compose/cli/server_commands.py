@@ -30,10 +30,12 @@ from schemas.ids import UpstreamId
 
 if TYPE_CHECKING:
     from consumers.control.fleets.settings import SorterSettings
+    from consumers.control.owner.reign import ReignOptions
     from edges.kafka.access import KafkaAccess
     from edges.registry.access import RegistryAccess
     from edges.zookeeper.access import ZooKeeperAccess
     from producers.pull.images.settings import ImageScanSettings
+    from producers.pull.puller import PullerSettings
     from producers.tls import TlsSettings
 
 
@@ -295,12 +297,8 @@ def capture(
         from compose.capture.process import run_capture
         from compose.capture.settings.options import CaptureOptions
         from compose.capture.settings.server_zone import server_zone
-        from consumers.control.core.frontier.span_split import SplitSettings
         from consumers.control.fleets.settings import BY_HAND
-        from consumers.control.owner.reign import ReignOptions
         from edges.kafka.java_properties import java_properties
-        from producers.pull.feed.spill_files import SpillSettings
-        from producers.pull.puller import PullerSettings
         from producers.tls import Channels
 
     # What cannot be used is said at once, before anything is asked of anybody.
@@ -311,10 +309,6 @@ def capture(
     sorter_kafka, processor_kafka = kafka.as_child(sorter_kafka_config), kafka.as_child(processor_kafka_config)
     if sorters.master != BY_HAND:
         java_properties(sorter_kafka or kafka)
-    spill = SpillSettings(folder=data_dir / "spill" if data_dir is not None else None)
-    puller = PullerSettings(tls=tls, gc_ttl_s=int(gc_ttl), spill=spill, images=images)
-    if matcher_memory_bytes_max is not None:
-        puller = replace(puller, matcher_memory_bytes_max=matcher_memory_bytes_max)
     options = CaptureOptions(
         pd=pd,
         kafka=kafka,
@@ -323,11 +317,8 @@ def capture(
         cluster=cluster,
         upstream=UpstreamId(upstream),
         time_zone=time_zone,
-        puller=puller,
-        reign=ReignOptions(
-            held_lag_s=held_lag,
-            split=SplitSettings(enable_table_across_nodes=enable_table_across_nodes, region_threshold=region_threshold),
-        ),
+        puller=_puller_settings(tls, int(gc_ttl), data_dir, images, matcher_memory_bytes_max),
+        reign=_reign_options(held_lag, enable_table_across_nodes, region_threshold),
         sorters=replace(sorters, data_dir=data_dir),
         sorter_kafka=sorter_kafka,
         processor_kafka=processor_kafka,
@@ -342,6 +333,25 @@ def capture(
         graceful_stop_timeout_s=graceful_stop_timeout,
     )
     return run_capture(options)
+
+
+def _reign_options(held_lag_s: float, enable_table_across_nodes: bool, region_threshold: int) -> "ReignOptions":
+    from consumers.control.core.frontier.span_split import SplitSettings
+    from consumers.control.owner.reign import ReignOptions
+
+    split = SplitSettings(enable_table_across_nodes=enable_table_across_nodes, region_threshold=region_threshold)
+    return ReignOptions(held_lag_s=held_lag_s, split=split)
+
+
+def _puller_settings(
+    tls: "TlsSettings", gc_ttl_s: int, data_dir: Path | None, images: "ImageScanSettings", matcher_bytes: int | None
+) -> "PullerSettings":
+    from producers.pull.feed.spill_files import SpillSettings
+    from producers.pull.puller import PullerSettings
+
+    spill = SpillSettings(folder=data_dir / "spill" if data_dir is not None else None)
+    settings = PullerSettings(tls=tls, gc_ttl_s=gc_ttl_s, spill=spill, images=images)
+    return settings if matcher_bytes is None else replace(settings, matcher_memory_bytes_max=matcher_bytes)
 
 
 def until_stopped() -> threading.Event:

@@ -163,26 +163,19 @@ class Puller:
         self._ending = Ending("puller", on_fatal)
         self.failure = self._ending.failure
         self._settings = settings
+        self._kafka_trouble = ""
+        self._stopped = False
         self.topics = raw_topics(upstream, settings.topic_prefix)
         self.partitions = ensure_raw_topics(kafka, self.topics, settings.raw_log)
-        record_bytes = record_bytes_max(kafka, self.topics.region_events)
-        self._batch_schema = BatchSchema(schema_registry, schema_topic or self.topics.region_events, schema_memory)
-        self._pd = PdClient(pd_address, channels=Channels(settings.tls))
         self.landed = threading.Event()
         """Set when :meth:`report` would say more than before; whoever waits for that sets it back."""
+        self._batch_schema = BatchSchema(schema_registry, schema_topic or self.topics.region_events, schema_memory)
+        self._pd = PdClient(pd_address, channels=Channels(settings.tls))
+        record_bytes = record_bytes_max(kafka, self.topics.region_events)
         self._producer = raw_log_producer(
             kafka, settings.compression, self._kafka_error, record_bytes + RECORD_OVERHEAD_BYTES
         )
-        self._landing = Landing(
-            LandingBook(capture, self.partitions, frontier),
-            self._producer,
-            topic=self.topics.region_events,
-            partitions=self.partitions,
-            schema_id=self._batch_schema.schema_id,
-            settings=replace(settings.landing, record_bytes_max=min(settings.landing.record_bytes_max, record_bytes)),
-            may_land=may_land,
-            on_landed=self.landed.set,
-        )
+        self._landing = self._landing_of(LandingBook(capture, self.partitions, frontier), record_bytes, may_land)
         self._spill = SpillFiles(settings.spill)
         self._quota = MatcherQuota(settings.matcher_memory_bytes_max, self._spill)
         cache = RegionCache(self._pd)
@@ -190,12 +183,8 @@ class Puller:
         kv = KvClient(cache)
         self._resolver = LockResolver(kv)
         self._lock_watch = LockWatch(self._feed, self._pd, self._resolver)
-        image_log = ImageLog(
-            kafka, schema_registry, self.topics, settings.raw_log,
-            partitions=self.partitions, compression=settings.compression, on_error=self._kafka_error,
-        )  # fmt: skip
         self._images = ImageScanner(
-            capture, kv, self._resolver, image_log,
+            capture, kv, self._resolver, self._image_log(kafka, schema_registry),
             settings=settings.images, may_land=may_land, on_result=self.landed.set,
         )  # fmt: skip
         self._gc_service_id = settings.gc_service_id(upstream)
@@ -203,8 +192,26 @@ class Puller:
             self._pd, self._gc_service_id, ttl_s=settings.gc_ttl_s, on_fatal=self._ending.fail
         )
         self._resume_ts = needed_ts(frontier) if frontier is not None else None
-        self._kafka_trouble = ""
-        self._stopped = False
+
+    def _landing_of(self, book: LandingBook, record_bytes: int, may_land: Callable[[], bool]) -> Landing:
+        """Return what lands rows; ``record_bytes`` is the largest record that the raw log takes."""
+        landing = self._settings.landing
+        return Landing(
+            book,
+            self._producer,
+            topic=self.topics.region_events,
+            partitions=self.partitions,
+            schema_id=self._batch_schema.schema_id,
+            settings=replace(landing, record_bytes_max=min(landing.record_bytes_max, record_bytes)),
+            may_land=may_land,
+            on_landed=self.landed.set,
+        )
+
+    def _image_log(self, kafka: KafkaAccess, schema_registry: RegistryAccess) -> ImageLog:
+        return ImageLog(
+            kafka, schema_registry, self.topics, self._settings.raw_log,
+            partitions=self.partitions, compression=self._settings.compression, on_error=self._kafka_error,
+        )  # fmt: skip
 
     def start(self) -> None:
         """Start the threads.

@@ -8,16 +8,12 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import replace
-from importlib.metadata import version
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
 
 from edges.kafka.access import KafkaAccess
 from edges.kafka.java_properties import spark_options
 from edges.registry.access import RegistryAccess
-from schemas.config.client_options import librdkafka_options, librdkafka_producer_options
 from schemas.config.settings import ChangefeedConfig
 from schemas.errors import Action, BusError
 from schemas.ids import Ts
@@ -25,31 +21,24 @@ from schemas.nodes.changefeed import ChangefeedInfo
 from schemas.nodes.prologue import is_prologue
 from schemas.rawlog.topics import RawTopics
 from schemas.sink.fence import NO_FENCE
-from schemas.sink.topic import life_of, own_topic_config, writes_own_topic
+from schemas.sink.topic import life_of
 from sorters.core.cut.beginning import Beginning, BegunEpoch, decode_begun, encode_begun, left_off
 from sorters.core.cut.cut_plan import is_backlog
-from sorters.core.cut.runner import runner_of
-from sorters.core.feed.feed import compile_feed
 from sorters.cut.feed_share import FeedShare, WholeProcess
-from sorters.cut.record_writer import NOWHERE
-from sorters.log.blackhole_topics import BlackholeTopics
 from sorters.log.failures import HistoryLostError, bus_error
-from sorters.log.topic_admin import TopicAdmin
-from sorters.registry.named import registry_of
-from sorters.run.cut_job import CutJob, RunBy
+from sorters.run.cut_job import RunBy
 from sorters.run.epochs import CutProgress, Epochs
 from sorters.run.nodes.begun_store import BegunStore
-from sorters.run.preparation import Preparation
 from sorters.run.proofs.feed_states import FeedStates
 from sorters.run.proofs.proof_log import ProofLog
-from sorters.run.sources import OwnSources, RunSources
-from sorters.run.topic_growth import CountStore, TopicCounter, TopicGrowth
+from sorters.run.run_parts import RunParts
+from sorters.run.sources import RunSources
+from sorters.run.topic_growth import CountStore
 from sorters.spark.backlog.catch_up import FRONTIER_RECORDS_MAX, catch_up
 from sorters.spark.backlog.query_folder import QUERY, Folder, HadoopFolder, LocalFolder
 from sorters.spark.session import Session
 
 log = logging.getLogger(__name__)
-VERSION: Final = version("tidebus")
 _LOOK_S = 0.5
 """How long a run that is told to stop may go on waiting for a frontier record."""
 _LOOK_AT_LOG_S = 60.0
@@ -121,46 +110,18 @@ class FeedRun:
         self._states: FeedStates | None = None
         """None: no table has a state proof, or as above."""
         self._stopping, self._given_up = threading.Event(), threading.Event()
-        # Texts of certificates instead of names of files: tasks of other machines get it, too.
-        raw_config = kafka.with_texts().config()
-        own = raw_config if writes_own_topic(config) else {}
-        self._sources = OwnSources(raw_config, raw_topics) if sources is None else sources
-        self._frontier, self._schemas = self._sources.frontier, self._sources.schemas
-        feed = compile_feed(config, info.namespace, changefeed_id=info.changefeed_id)
-        feed = feed if image_name else replace(feed, initial=None)
-        if own:
-            # Sorters of one epoch and release make the same rows; nobody changes a changefeed within an epoch.
-            feed = replace(feed, flow_writer=f"{info.epoch}-{VERSION}")
-        self._growth = TopicGrowth(_topics_of(config, own), None if own or config.uri.is_blackhole else counts)
-        self._registry = registry_of(config, schema_registry)
-        self._preparation = Preparation(
-            spark,
-            feed,
-            self._schemas,
-            self._growth,
-            self._registry,
-            start_ts=info.start_ts,
-            target_ts=info.target_ts,
-            growth=self._growth,
-        )
-        self._job = CutJob(
-            spark,
-            self._sources.raw_reader,
-            topics=raw_topics,
-            raw_config=raw_config,
-            sink_config=NOWHERE if config.uri.is_blackhole else _producer_options(config) | own,
-            run_by=replace(run_by or RunBy(), by_changefeed=runner_of(config.sorter.run_cuts)),
-            name=f"{info.namespace}/{info.changefeed_id}",
-            share=self._share,
-            next_fence=next_fence if own else lambda: NO_FENCE,
-        )
-        self._checkpoint_ts = checkpoint_ts
-        self._target_ts = info.target_ts
+        self._parts = RunParts.of(
+            spark, config, info,
+            kafka=kafka, raw_topics=raw_topics, schema_registry=schema_registry, sources=sources, counts=counts,
+            run_by=run_by, share=self._share, image_name=image_name, next_fence=next_fence,
+        )  # fmt: skip
+        self._sources, self._growth, self._job = self._parts.sources, self._parts.growth, self._parts.job
+        self._frontier = self._sources.frontier
+        self._checkpoint_ts, self._target_ts = checkpoint_ts, info.target_ts
         self._waits_at = info.start_ts if image_name and config.wants_initial else None
         self._name, self._life = (info.namespace, info.changefeed_id), life_of(info)
         self._keeps_states = bool(config.state_proofs) and not is_prologue(info.upstream)
-        self._before_cut = before_cut
-        self._on_progress = on_progress
+        self._before_cut, self._on_progress = before_cut, on_progress
 
     def start(self) -> None:
         """Begin, in a thread of its own, where the last run left off if that fits the checkpoint.
@@ -306,8 +267,8 @@ class FeedRun:
             frontier=self._frontier,
             frontier_topic=self._frontier_topic,
             folder=self._folder,
-            schemas=self._schemas,
-            preparation=self._preparation,
+            schemas=self._sources.schemas,
+            preparation=self._parts.preparation,
             job=self._job,
             origin_ts=origin_ts,
             checkpoint_ts=self._checkpoint_ts,
@@ -356,11 +317,7 @@ class FeedRun:
             while self._thread.is_alive():
                 self._job.give_up()
                 self._thread.join(_LOOK_S)
-        self._job.close()
-        self._preparation.close()
-        self._sources.close()
-        if self._registry is not None:
-            self._registry.close()
+        self._parts.close()
 
     def _beginning(self) -> Beginning:
         """Return where to begin: where the last run left off, or else at the checkpoint, so that rows come again.
@@ -378,21 +335,3 @@ class FeedRun:
                 lambda offset: self._frontier.record_before(offset).resolved_ts,
             )
         return beginning or Beginning(self._checkpoint_ts, self._frontier.find(self._checkpoint_ts))
-
-
-def _topics_of(config: ChangefeedConfig, own: Mapping[str, Any]) -> TopicCounter:
-    """Return who knows the sink's topics; ``own``: how the bus's own Kafka is reached, where they stand there."""
-    if config.uri.is_blackhole:
-        return BlackholeTopics(config)
-    return TopicAdmin(
-        {**librdkafka_options(config), **own},
-        partitions=config.kafka.partition_num,
-        replication=config.kafka.replication_factor,
-        auto_create=config.kafka.auto_create_topic,
-        acks_all=config.kafka.required_acks == -1,
-        topic_config=own_topic_config(config),
-    )
-
-
-def _producer_options(config: ChangefeedConfig) -> dict[str, Any]:
-    return librdkafka_producer_options(config, lambda file: Path(file).read_text())

@@ -115,7 +115,7 @@ class Run:
                 large = [self._batch(LARGE_ROWS), self._batch(LARGE_ROWS, ddl=10)]
         finally:
             self._feed.close()
-        schemas = self._feed.run._preparation.program.schemas
+        schemas = self._feed.run._parts.preparation.program.schemas
         return {
             "tables": self._tables,
             "busy_tables": BUSY_TABLES,

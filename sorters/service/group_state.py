@@ -27,7 +27,7 @@ from schemas.nodes.sorter_service import (
     decode_entries,
     encode_entries,
 )
-from sorters.core.service.progress_book import FeedKey, ProgressBook, key_of
+from sorters.core.service.progress_book import FeedKey, ProgressBook, in_transactions, key_of
 from sorters.run.nodes.feed_lock import SorterLockLostError
 
 log = logging.getLogger(__name__)
@@ -195,7 +195,7 @@ class GroupState:
             waiter.end(_lost(waiter.key, "the service has ended its session"))
 
     def _commit(self) -> None:
-        """Run one transaction for all who wait."""
+        """Run one transaction for all who wait, or as many as ZooKeeper needs."""
         with self._lock:
             waiters, self._waiters = self._waiters, []
             version, assigned, dirty = self._assignment_version, self._assigned, self._book.dirty()
@@ -209,11 +209,13 @@ class GroupState:
             _refuse(waiting, "zookeeper does not confirm the session")
             return
         try:
-            if not self._write(version, dirty):
-                self.read_assignment()
-                with self._lock:
-                    self._waiters = waiting + self._waiters
-                return
+            nodes = {number: encode_entries(entries) for number, (_, entries) in dirty.items()}
+            for part in in_transactions(nodes):
+                if not self._write(version, part):
+                    self.read_assignment()
+                    with self._lock:
+                        self._waiters = waiting + self._waiters
+                    return
         except (KazooException, KazooTimeoutError, BusError) as error:
             self._is_unsure = True
             _refuse(waiting, repr(error))
@@ -225,7 +227,7 @@ class GroupState:
         for waiter in waiting:
             waiter.end(None)
 
-    def _write(self, assignment_version: int, dirty: dict[int, tuple[int, tuple[FeedEntry, ...]]]) -> bool:
+    def _write(self, assignment_version: int, nodes: dict[int, bytes]) -> bool:
         """Write the nodes if the service is registered and its assignment is the known one; False: that has changed.
 
         Raises:
@@ -233,7 +235,7 @@ class GroupState:
             SorterLockLostError: the session is over, or another process writes as this service.
         """
         if self._is_unsure:
-            for number in {*self._versions, *dirty}:
+            for number in {*self._versions, *nodes}:
                 stat = self._client.exists_async(self._paths.entries(self._service, number)).get(timeout=ANSWER_S)
                 if stat is None:
                     self._versions.pop(number, None)
@@ -244,17 +246,17 @@ class GroupState:
         transaction.check(self._paths.service(self._service), -1)
         if assignment_version >= 0:
             transaction.check(self._paths.assignment(self._service), assignment_version)
-        for number, (_, entries) in dirty.items():
+        for number, node in nodes.items():
             path = self._paths.entries(self._service, number)
             if number in self._versions:
-                transaction.set_data(path, encode_entries(entries), self._versions[number])
+                transaction.set_data(path, node, self._versions[number])
             else:
-                transaction.create(path, encode_entries(entries))
+                transaction.create(path, node)
         results = transaction.commit_async().get(timeout=ANSWER_S)
         failed = [(at, result) for at, result in enumerate(results) if isinstance(result, KazooException)]
         reasons = [(at, error) for at, error in failed if not isinstance(error, RolledBackError)]
         if not failed:
-            for number in dirty:
+            for number in nodes:
                 self._versions[number] = self._versions.get(number, -1) + 1
             return True
         at, reason = reasons[0] if reasons else failed[0]

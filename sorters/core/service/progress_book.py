@@ -7,15 +7,31 @@ elsewhere: it may be the only word on what was begun.
 """
 
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 from schemas.nodes.sorter_service import ENTRIES_MAX, FeedEntry, FeedName
 
+TRANSACTION_BYTES_MAX: Final = 768 * 1024
+"""Of nodes that are written together: ZooKeeper takes 1 MiB."""
 FeedKey = tuple[FeedName, int]
 """A changefeed's name and its creation."""
 
 
 def key_of(entry: FeedEntry) -> FeedKey:
     return entry.name, entry.created_zxid
+
+
+def in_transactions(nodes: Mapping[int, bytes], bytes_max: int = TRANSACTION_BYTES_MAX) -> list[dict[int, bytes]]:
+    """Return nodes in their order as so many transactions as they need; no nodes are one, which checks and writes none.
+
+    A node that is larger alone has one of its own.
+    """
+    parts: list[dict[int, bytes]] = [{}]
+    for number, node in nodes.items():
+        if parts[-1] and sum(map(len, parts[-1].values())) + len(node) > bytes_max:
+            parts.append({})
+        parts[-1][number] = node
+    return parts
 
 
 class ProgressBook:

@@ -1,11 +1,13 @@
 """The book of a service's entries: whatever happens, the nodes as written hold what was put, and nothing else."""
 
+import itertools
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas.ids import Ts
 from schemas.nodes.sorter_service import ENTRIES_MAX, FeedEntry
-from sorters.core.service.progress_book import ProgressBook, key_of
+from sorters.core.service.progress_book import ProgressBook, in_transactions, key_of
 
 
 def entry(number: int, checkpoint_ts: int = 1) -> FeedEntry:
@@ -68,3 +70,18 @@ def test_an_entry_that_is_as_it_was_makes_nothing_dirty() -> None:
     book = ProgressBook({0: [entry(1)]})
     book.put(entry(1))
     assert book.dirty() == {}
+
+
+@given(st.lists(st.integers(0, 12), max_size=20), st.integers(1, 20))
+def test_transactions_hold_all_nodes_in_order_and_no_more_bytes_than_may_be(sizes: list[int], bytes_max: int) -> None:
+    nodes = {number: bytes(size) for number, size in enumerate(sizes)}
+    parts = in_transactions(nodes, bytes_max)
+    assert [pair for part in parts for pair in part.items()] == list(nodes.items())
+    assert parts and (all(parts) or parts == [{}])
+    assert all(len(part) == 1 or sum(map(len, part.values())) <= bytes_max for part in parts)
+    joined = [len(b"".join([*first.values(), *second.values()][: len(first) + 1])) for first, second in pairs(parts)]
+    assert all(size > bytes_max for size in joined), "no transaction too many"
+
+
+def pairs(parts: list[dict[int, bytes]]) -> list[tuple[dict[int, bytes], dict[int, bytes]]]:
+    return list(itertools.pairwise(parts))

@@ -10,6 +10,7 @@ from itertools import accumulate, zip_longest
 from typing import Any, Final
 
 from schemas.json_text import read_int
+from schemas.producer_figures import NO_PRODUCER, ProducerFigures, producer_json, read_producer
 
 BUCKETS_MAX: Final = 20
 """Below the one that takes all else."""
@@ -65,18 +66,25 @@ class SinkFigures:
     files: int = 0
     file_bytes: int = 0
     """Of files, or of messages."""
+    producer: ProducerFigures = NO_PRODUCER
+    """What those who write messages to Kafka have done at its brokers."""
 
-    def of_batch(self, batch_s: float) -> "SinkFigures":
+    def of_batch(self, batch_s: float, since_s: float) -> "SinkFigures":
         """Return the figures of one cut's messages with how long the cut took without sending them, on the average of
-        the tasks that did.
+        the tasks that did. ``since_s`` is how long ago the cut before had ended, when this one ended.
         """
+        figures = replace(self, producer=replace(self.producer, seconds=since_s))
         if not self.flushes_us.count:
-            return self
+            return figures
         sent_us = self.flushes_us.total // self.flushes_us.count
-        return replace(self, queued_us=Spread().of(max(0, microseconds(batch_s) - sent_us), LEAST_BATCH_US))
+        return replace(figures, queued_us=Spread().of(max(0, microseconds(batch_s) - sent_us), LEAST_BATCH_US))
+
+    def then(self, later: "SinkFigures") -> "SinkFigures":
+        """Return these with those of the time behind it."""
+        return replace(self.plus(later), producer=self.producer.then(later.producer))
 
     def plus(self, other: "SinkFigures") -> "SinkFigures":
-        """Return both as one."""
+        """Return both as one; of producers, what they did at once."""
         return SinkFigures(
             flushes_us=self.flushes_us.plus(other.flushes_us),
             queued_us=self.queued_us.plus(other.queued_us),
@@ -85,13 +93,14 @@ class SinkFigures:
             ddls_us=self.ddls_us.plus(other.ddls_us),
             files=self.files + other.files,
             file_bytes=self.file_bytes + other.file_bytes,
+            producer=self.producer.plus(other.producer),
         )
 
 
 LEAST_US: Final = 1_000
+"""Of durations of writes, as TiCDC's."""
 LEAST_BATCH_US: Final = 4_000
 """Of the time without sending."""
-"""Of durations of writes, as TiCDC's."""
 LEAST_DDL_US: Final = 10_000
 LEAST_ROWS: Final = 1
 LEAST_BATCH: Final = 4
@@ -112,7 +121,7 @@ def figures_json(figures: SinkFigures) -> dict[str, Any]:
         name: [spread.total, *spread.counts] for name in SPREADS if (spread := getattr(figures, name)).counts
     }
     shown |= {name: value for name in ("files", "file_bytes") if (value := getattr(figures, name))}
-    return shown
+    return shown | ({"producer": producer} if (producer := producer_json(figures.producer)) else {})
 
 
 def read_figures(raw: Any) -> SinkFigures:
@@ -129,4 +138,9 @@ def read_figures(raw: Any) -> SinkFigures:
         if len(counts) > BUCKETS_MAX + 1:
             raise ValueError(f"{name} has {len(counts)} buckets")
         spreads[name] = Spread(tuple(counts), total)
-    return SinkFigures(**spreads, files=read_int(raw.get("files", 0)), file_bytes=read_int(raw.get("file_bytes", 0)))
+    return SinkFigures(
+        **spreads,
+        files=read_int(raw.get("files", 0)),
+        file_bytes=read_int(raw.get("file_bytes", 0)),
+        producer=read_producer(raw.get("producer", {})),
+    )

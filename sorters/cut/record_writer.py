@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final, Protocol
 
+from schemas.producer_figures import NO_PRODUCER, ProducerFigures
 from schemas.sink.fence import NO_FENCE
 from schemas.sink.image_note import WatermarkNote
 from sorters.core.records.order import OutputRecords
@@ -29,6 +30,14 @@ class RecordWriter(Protocol):
         """Forget what has not been sent."""
         ...
 
+    def tend(self) -> None:
+        """Called now and then where nothing is written."""
+        ...
+
+    def figures(self) -> ProducerFigures:
+        """Return what is heard of its producer since the last call."""
+        ...
+
 
 class Nowhere:
     """Takes records and drops them; a cut that is given up fails here as it does before a broker."""
@@ -50,6 +59,13 @@ class Nowhere:
 
     def abandon(self) -> None:
         """There is nothing to forget."""
+
+    def tend(self) -> None:
+        """Nothing waits."""
+
+    def figures(self) -> ProducerFigures:
+        """There is no producer."""
+        return NO_PRODUCER
 
 
 def record_writer(

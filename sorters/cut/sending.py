@@ -1,6 +1,7 @@
 """What goes through a writer of records, counted a write: messages, their bytes, and how long the broker took."""
 
 import time
+from dataclasses import replace
 
 import pyarrow.compute as pc
 
@@ -28,14 +29,18 @@ class Sending:
         self._bytes += sum(length or 0 for length in lengths)
 
     def finish(self) -> SinkFigures:
-        """Return when everything is acknowledged, with what was sent; nothing, where there was nothing to send."""
+        """Return when everything is acknowledged, with what was sent, if anything was, and what the writer's producer
+        has said of itself.
+        """
         began_s = time.monotonic()
         self._writer.finish()
         self._s += time.monotonic() - began_s
+        producer = self._writer.figures()
         if not self._messages:
-            return NO_FIGURES
+            return replace(NO_FIGURES, producer=producer)
         return SinkFigures(
             flushes_us=NO_SPREAD.of(microseconds(self._s), LEAST_US),
             batch_rows=NO_SPREAD.of(self._messages, LEAST_BATCH),
             file_bytes=self._bytes,
+            producer=producer,
         )

@@ -22,7 +22,9 @@ from confluent_kafka import KafkaError, KafkaException, Message
 
 from edges.kafka.clients import kafka_producer
 from edges.kafka.errors import address_of
+from edges.kafka.producer_meter import STATISTICS, ProducerMeter
 from schemas.errors import BusError
+from schemas.producer_figures import NO_PRODUCER, ProducerFigures
 from schemas.sink.fence import FENCE_HEADER, NO_FENCE
 from schemas.sink.image_note import IMAGES_HEADER, WatermarkNote
 from schemas.sink.position import POSITION_HEADER
@@ -64,7 +66,8 @@ class SinkWriter:
         stopped: Callable[[], bool] = lambda: False,
         waiting: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
-        """``config`` is librdkafka's, and must keep the order (idempotence, or one request in flight).
+        """``config`` is librdkafka's, and must keep the order (idempotence, or one request in flight). If it asks for
+        statistics, somebody has to call :meth:`tend` while nothing is written: they wait in memory until then.
 
         Args:
             batch_bytes: no topic may allow less, or it refuses batches whose messages it would take.
@@ -78,7 +81,7 @@ class SinkWriter:
         self._stopped, self._waiting = stopped, waiting
         self._row_bytes = 1
         """Mean size of the rows that were queued last."""
-        limits = {
+        limits: dict[str, Any] = {
             "message.timeout.ms": 0,
             "linger.ms": LINGER_MS,
             "batch.size": min(batch_bytes, BATCH_BYTES),
@@ -88,6 +91,10 @@ class SinkWriter:
         if config.get("enable.idempotence"):
             # librdkafka calls it experimental, and says so at each start of a producer unless it is told to be quiet.
             limits |= {"enable.gapless.guarantee": True, "log_level": 3}
+        self._meter: ProducerMeter | None = None
+        if STATISTICS in config:
+            self._meter = ProducerMeter(is_compressed=config.get("compression.type", "none") != "none")
+            limits["stats_cb"] = self._meter.take
         self._producer = kafka_producer(
             {**config, **limits, "on_delivery": self._on_delivery, "error_cb": self._on_error}
         )
@@ -111,6 +118,11 @@ class SinkWriter:
     def _queue(self, records: OutputRecords, headers: dict[str, bytes]) -> None:
         produce = self._producer.produce
         self._row_bytes = 1 + records.nbytes // max(records.num_rows, 1)
+        if self._meter is not None:
+            named = {name: len(name) + len(value) for name, value in headers.items()} | {POSITION_HEADER: 0}
+            positions = pc.sum(pc.binary_length(column_of(records, "position"))).as_py() or 0
+            each = sum(named.values()) + len(POSITION_HEADER)
+            self._meter.queued(records.num_rows, len(named), records.num_rows * each + positions)
         rows = max(1, min(_ROWS_PER_SLICE, records.num_rows * _BYTES_PER_SLICE // max(records.nbytes, 1)))
         for batch in records.to_batches(rows):
             columns = (batch.column(name).to_pylist() for name in ("topic", "partition", "key", "value", "position"))
@@ -144,6 +156,14 @@ class SinkWriter:
         """Forget what has not been sent; nothing is sent from here on."""
         self._producer.purge()
         self._serve(self._producer.poll, 0)
+
+    def tend(self) -> None:
+        """Take in what librdkafka has to say; called now and then while nothing is written."""
+        self._serve(self._producer.poll, 0)
+
+    def figures(self) -> ProducerFigures:
+        """Return what statistics say of the producer since the last call."""
+        return NO_PRODUCER if self._meter is None else self._meter.figures()
 
     def _learns_of(self, topic: str, partition: int) -> bool:
         """Ask for a topic that has grown, until it has: the client asks each five minutes, brokers learn one by one."""

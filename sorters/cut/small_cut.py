@@ -25,7 +25,15 @@ from sorters.cut.feed_share import FeedShare, WholeProcess
 from sorters.cut.raw_cut import RawCut, RawReader, with_chunks
 from sorters.cut.record_writer import RecordWriter, record_writer
 from sorters.cut.sending import Sending
-from sorters.cut.worker import CutCounts, FeedProgram, batch_bytes, in_order, output_records, state_ledger
+from sorters.cut.worker import (
+    CutCounts,
+    FeedProgram,
+    batch_bytes,
+    in_order,
+    output_records,
+    state_ledger,
+    writer_options,
+)
 from sorters.log.failures import KafkaUnreachableError
 
 OUTPUT_BYTES_MAX = 512 * 1024 * 1024
@@ -100,6 +108,10 @@ def whole_cut(
     return WholeCut(whole, count, sum(corrupt, CorruptRows()), flow, deltas, frozenset(damaged.passed))
 
 
+_MadeFor = tuple[int, int]
+"""The largest batch, and how many options: with statistics there is one more."""
+
+
 class SmallCut:
     """A reader of the raw log and a producer of the sink, for one run of a changefeed."""
 
@@ -120,8 +132,8 @@ class SmallCut:
         self._closed = threading.Event()
         self._reader = raw_reader(self._closed.is_set)
         self._sink_config = sink_config
-        self._writer: tuple[int, RecordWriter] | None = None
-        """With the batch size that it was made for."""
+        self._writer: tuple[_MadeFor, RecordWriter] | None = None
+        """With what it was made for."""
         self._running = threading.Lock()
         """Held while a cut is read or written: the clients must not be closed under it, whatever thread asks."""
 
@@ -136,6 +148,12 @@ class SmallCut:
             if self._writer is not None:
                 self._writer[1].abandon()
             self._reader.close()
+
+    def tend(self) -> None:
+        """Called now and then where no cut is written: the writer takes in what its client has to say."""
+        with self._running:
+            if self._writer is not None:
+                self._writer[1].tend()
 
     def is_given_up(self) -> bool:
         """Tell whether what is under way is to fail."""
@@ -185,22 +203,22 @@ class SmallCut:
             if whole is None:
                 return None
             with self._running:
-                sent = self._write(whole.records, batch_bytes(program), fence, cut.note, on_queued=turn.close)
+                sent = self._write(whole.records, program, fence, cut.note, on_queued=turn.close)
         return replace(whole.counts(raw.raw_bytes), sent=sent)
 
-    def write(self, records: OutputRecords, largest_batch: int, fence: bytes = NO_FENCE) -> None:
-        """Write records in their order, until they are acknowledged, in batches of at most ``largest_batch`` bytes.
+    def write(self, records: OutputRecords, program: FeedProgram, fence: bytes = NO_FENCE) -> None:
+        """Write records in their order, until they are acknowledged.
 
         Raises:
             BusError: as :meth:`run`.
         """
         with self._running:
-            self._write(records, largest_batch, fence)
+            self._write(records, program, fence)
 
     def _write(
         self,
         records: OutputRecords,
-        largest_batch: int,
+        program: FeedProgram,
         fence: bytes,
         note: WatermarkNote | None = None,
         *,
@@ -208,11 +226,12 @@ class SmallCut:
     ) -> SinkFigures:
         if self._closed.is_set():  # between the reading and here: the writer that there was is closed
             raise KafkaUnreachableError("kafka did not take a record", reason="stopped")
-        made_for, writer = self._writer or (0, None)
+        options, largest_batch = writer_options(self._sink_config, program), batch_bytes(program)
+        made_for, writer = self._writer or (None, None)
         self._writer = None
-        if writer is None or made_for != largest_batch:
+        if writer is None or made_for != (largest_batch, len(options)):
             stopped, waiting = self._closed.is_set, self._share.waiting
-            writer = record_writer(self._sink_config, batch_bytes=largest_batch, stopped=stopped, waiting=waiting)
+            writer = record_writer(options, batch_bytes=largest_batch, stopped=stopped, waiting=waiting)
         try:
             sending = Sending(writer)
             sending.write(records, fence, note)
@@ -221,5 +240,5 @@ class SmallCut:
         except BaseException:
             writer.abandon()
             raise
-        self._writer = (largest_batch, writer)
+        self._writer = ((largest_batch, len(options)), writer)
         return sent

@@ -1,11 +1,12 @@
 """What a cut's records are made with, on the driver or in a task: raw records in, output records out."""
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Protocol
+from typing import Any, Protocol
 
+from edges.kafka.producer_meter import STATISTICS
 from schemas.changes import RowChanges
 from schemas.ddl.layered_schemas import LayeredSchemas
 from schemas.ddl.schema_store import SchemaStore
@@ -40,6 +41,8 @@ from sorters.cut.sink_writer import BATCH_BYTES
 log = logging.getLogger(__name__)
 ROWS_PER_CHUNK = 32_768
 """Rows of one table that go through the columnar steps at once: enough that their cost per call does not show."""
+TOPICS_COUNTED_MAX = 200
+"""Topics up to which producers keep statistics: a producer holds some 40 KB more of each that it has written to."""
 BYTES_PER_CHUNK = 32 * 1024 * 1024
 """Raw bytes that a task holds in chunks that are not full yet, over all its tables."""
 
@@ -85,6 +88,13 @@ class CutCounts:
     """How its messages went to Kafka."""
     damaged: frozenset[DamagedRecord] = frozenset()
     """Damaged raw records that were passed over."""
+
+
+def writer_options(options: Mapping[str, Any], program: FeedProgram) -> Mapping[str, Any]:
+    """Return a producer's options without statistics where there are too many topics for them."""
+    if len(program.feed.topic_message_bytes) <= TOPICS_COUNTED_MAX:
+        return options
+    return {name: value for name, value in options.items() if name != STATISTICS}
 
 
 def batch_bytes(program: FeedProgram) -> int:

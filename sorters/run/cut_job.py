@@ -14,7 +14,7 @@ from sorters.core.records.order import OutputRecords
 from sorters.cut.feed_share import FeedShare, WholeProcess
 from sorters.cut.raw_cut import RawReader
 from sorters.cut.small_cut import SmallCut
-from sorters.cut.worker import CutCounts, FeedProgram, batch_bytes
+from sorters.cut.worker import CutCounts, FeedProgram
 from sorters.run.damage_notes import DamageNotes
 from sorters.run.preparation import Preparation
 from sorters.spark.session import Session
@@ -118,6 +118,10 @@ class CutJob:
         """Close the clients of the driver."""
         self._small.close()
 
+    def tend(self) -> None:
+        """Called now and then where no cut is run."""
+        self._small.tend()
+
     def _image_reader(self, stopped: Callable[[], bool]) -> TopicReader:
         return TopicReader(self._raw_config, self._topics.images, stopped=stopped)
 
@@ -144,7 +148,7 @@ class CutJob:
         Raises:
             BusError: a record cannot be sent, or Kafka does not answer.
         """
-        self._small.write(records, batch_bytes(program), self._next_fence())
+        self._small.write(records, program, self._next_fence())
 
     def run(
         self, cut: Cut, preparation: Preparation, extras: OutputRecords, encoded_at_ms: int, *, backlog: bool = False
@@ -210,6 +214,7 @@ class CutJob:
 
         A cut of a streaming query is not run again here: the query is gone with its session.
         """
+        self.tend()  # a backlog keeps the driver's writer waiting
         large = self.large()
         try:
             return self._run_in_session(large, orders)

@@ -119,6 +119,8 @@ class Epochs:
         self._on_progress = on_progress
         self._stopping = stopping
         self._last: tuple[int, FrontierRecord] | None = None
+        self._ended_s = time.monotonic()
+        """When the last cut had ended."""
 
     @property
     def checkpoint_ts(self) -> Ts:
@@ -212,7 +214,8 @@ class Epochs:
             window = replace(window, states=states.tell(counts.states, lacking))
         proven = [] if states is None else [state.is_proven for state in states.states.values()]
         self._checkpoint_ts = cut.upto_ts
-        cut_s = time.monotonic() - started
+        before_s, self._ended_s = self._ended_s, time.monotonic()
+        cut_s = self._ended_s - started
         _log_corrupt(counts.corrupt)
         self._on_progress(
             CutProgress(
@@ -228,7 +231,7 @@ class Epochs:
                 states_proven=sum(proven),
                 states_unproven=len(proven) - sum(proven),
                 tasks_cpu_s=counts.cpu_s,
-                sent=counts.sent.of_batch(cut_s),
+                sent=counts.sent.of_batch(cut_s, self._ended_s - before_s),
             )
         )
 

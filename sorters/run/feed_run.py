@@ -209,6 +209,7 @@ class FeedRun:
                 if heard_at >= looked_at + _LOOK_AT_LOG_S:
                     looked_at = heard_at
                     self._sources.check_log()
+                self._job.tend()
                 if not records:
                     self._frontier.end()
                     continue

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from edges.kafka.access import KafkaAccess
+from edges.kafka.producer_meter import WITH_STATISTICS
 from edges.registry.access import RegistryAccess
 from schemas.config.client_options import librdkafka_options, librdkafka_producer_options
 from schemas.config.settings import ChangefeedConfig
@@ -80,7 +81,7 @@ class RunParts:
             sources.raw_reader,
             topics=raw_topics,
             raw_config=raw_config,
-            sink_config=NOWHERE if config.uri.is_blackhole else _producer_options(config) | own,
+            sink_config=NOWHERE if config.uri.is_blackhole else _producer_options(config) | (own or WITH_STATISTICS),
             run_by=replace(run_by or RunBy(), by_changefeed=runner_of(config.sorter.run_cuts)),
             name=f"{info.namespace}/{info.changefeed_id}",
             share=share,

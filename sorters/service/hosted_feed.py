@@ -341,7 +341,7 @@ class HostedFeed:
             cpu_s=round(time.thread_time() + self._tasks_cpu_s, 3),
             reason=progress.reason,
             windows_proven=entry.windows_proven + (progress.window is not None),
-            sent=entry.sent.plus(progress.sent),
+            sent=entry.sent.then(progress.sent),
         )
         if self._home.is_lost():
             return

@@ -19,7 +19,7 @@ from sorters.core.cut.cut import Cut
 from sorters.core.flow.ledger import check_flow
 from sorters.core.records.order import OutputRecords
 from sorters.cut.image_chunks import chunk_tables
-from sorters.cut.worker import CutCounts, FeedProgram, batch_bytes
+from sorters.cut.worker import CutCounts, FeedProgram, batch_bytes, writer_options
 from sorters.log.failures import SparkJobError
 from sorters.spark.jobs.job_group import Member, hangs
 from sorters.spark.jobs.own_job import run_own_job
@@ -173,7 +173,7 @@ class SparkCut:
             may_repeat=cut.may_repeat,
             folder=folder,
             row_join=program.feed.row_join,
-            sink_config=self._sink_config,
+            sink_config=writer_options(self._sink_config, program),
             batch_bytes=batch_bytes(program),
             memory_bytes_max=MEMORY_BYTES_MAX,
             after_ts=cut.after_ts,

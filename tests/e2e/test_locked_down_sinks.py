@@ -43,7 +43,7 @@ from tests.support.database.mariadb import started_or_skip
 from tests.support.database.verify import MariaDbSource, table_check
 from tests.support.lakes.lake import Lake
 from tests.support.processes.bus import create_from_the_start, wait_checkpoint, wait_until
-from tests.support.processes.secure_bus import region_server_tls
+from tests.support.processes.secure_bus import region_server_tls, with_parameters
 from tests.support.processes.source_driver import SourceDriver
 from tests.support.processes.spark_cluster import make_bare_python, spark_cluster
 from tests.support.topics.imaged_topics import wait_whole
@@ -104,8 +104,11 @@ def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Locked]:
             uris = {
                 DATABASE: mariadb.uri("worker-count=4"),
                 STORAGE: f"file://{of.files}?protocol=csv&flush-interval=2s",
-                # What a sorter counts of its messages, without a topic of the locked-down Kafka that nobody would read.
-                "nowhere": "blackhole://?protocol=canal-json",
+                # What a sorter counts of its messages, and its producer of its requests.
+                "topics": with_parameters(
+                    f"kafka://{bus.addresses.kafka}/locked-topic?protocol=canal-json&compression=gzip",
+                    bus.sink_parameters,
+                ),
             }
             for changefeed, uri in uris.items():
                 config = {"filter": {"rules": ["bank.*"]}}
@@ -128,6 +131,8 @@ AT_REST: Final = frozenset(
         *("ticdc_processor_num_of_tables", "ticdc_scheduler_capture_table"),
         *("ticdc_scheduler_span_count", "ticdc_scheduler_table", "ticdc_scheduler_table_replication_state"),
         *("ticdc_scheduler_task", "ticdc_scheduler_task_running", "ticdc_schema_store_register_table_num"),
+        *("ticdc_sink_kafka_producer_err_count", "ticdc_sink_kafka_producer_in_flight_requests"),
+        *("ticdc_sink_kafka_producer_retry_count", "ticdc_sink_kafka_producer_throttle_time"),
         *("ticdc_subscription_client_requested_region_count", "ticdc_subscription_client_subscribed_region_count"),
     }
 )
@@ -157,13 +162,17 @@ def scraped(locked: Locked) -> Samples:
 def test_what_panels_of_ticdcs_dashboards_ask_for_moves_while_the_bus_works(locked: Locked) -> None:
     asked = {item.metric for item in read_panels() if labels_of(item.metric) is not None}
     before = scraped(locked)
-    # An error has its series when there has been one.
-    assert asked - {name for _, name, _ in before} <= {"ticdc_kvclient_event_feed_error_count"}
+    # An error has its series when there has been one, a producer when its first statistics have come.
+    silent = asked - {name for _, name, _ in before}
+    of_producers = {name for name in asked if name.startswith("ticdc_sink_kafka_producer_")}
+    assert silent <= {"ticdc_kvclient_event_feed_error_count", *of_producers} and len(of_producers) == 12
 
-    at_rest: set[str] = set()
+    seen, at_rest = set[str](), set[str]()
 
     def have_moved() -> bool:
-        moved = {key[1] for key, value in scraped(locked).items() if before.get(key, value) != value}
+        now = scraped(locked)
+        seen.update({name for _, name, _ in now})
+        moved = {key[1] for key, value in now.items() if before.setdefault(key, value) != value}
         at_rest.clear()
         at_rest.update(asked - moved - AT_REST)
         return not at_rest
@@ -174,6 +183,7 @@ def test_what_panels_of_ticdcs_dashboards_ask_for_moves_while_the_bus_works(lock
         late.add_note(f"at rest: {sorted(at_rest)}")
         raise
     assert asked >= AT_REST, "an entry that nothing needs any more goes"
+    assert of_producers <= seen
 
 
 def test_locked_down_bus_whose_capture_and_processor_are_killed_loses_nothing_on_its_way_to_database_and_files(

@@ -21,18 +21,29 @@ def judge_content(row: Row) -> Verdict:
     if kind == "event":
         unknown = [event for event in row.probe.split(", ") if event not in EVENT_NAMES]
         return Verdict(Mark.UNKNOWN, f"no event {unknown[0]}") if unknown else shown(row, row.probe.split(", ")[0])
-    return judge_metric(name)
+    return judge_metric(row, name)
 
 
-def judge_metric(name: str) -> Verdict:
-    """Return whether a page of metrics has a metric, else the reason by the longest name that it begins with."""
-    labels = labels_of(name)
-    if labels is not None:
-        return Verdict(
-            Mark.SAME, f"labels {', '.join(sorted(labels)) or 'none'} (`tests/unit/repository/test_ticdc_metrics.py`)"
-        )
-    reason = reason_of(name)
-    return Verdict(Mark.NOT_HERE, reason) if reason else Verdict(Mark.SILENT, "there is no such metric, and no reason")
+def judge_metric(row: Row, name: str) -> Verdict:
+    """Return whether a page of metrics has a metric, else the reason by the longest name that it begins with. What a
+    row says of its test is held, and of what differs is told.
+    """
+    labels = labels_of_family(name)
+    if labels is None:
+        reason = reason_of(name)
+        return Verdict(Mark.NOT_HERE if reason else Mark.SILENT, reason or "there is no such metric, and no reason")
+    said = f"labels {', '.join(sorted(labels)) or 'none'}"
+    if not row.test:
+        return Verdict(Mark.SAME, f"{said} (`tests/unit/repository/test_ticdc_metrics.py`)")
+    verdict = shown(row, name)
+    return Verdict(verdict.mark, f"{said}; {verdict.how}")
+
+
+def labels_of_family(name: str) -> set[str] | None:
+    """Return the labels of a metric whose samples have its name, or are those of a histogram; None: there is none."""
+    samples = (name, *(f"{name}_{part}" for part in ("bucket", "count", "sum")))
+    of_samples = [labels for sample in samples if (labels := labels_of(sample)) is not None]
+    return set().union(*of_samples) - {"le"} if of_samples else None
 
 
 def labels_of(name: str) -> set[str] | None:

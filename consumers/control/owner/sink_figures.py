@@ -11,6 +11,7 @@ from typing import Final
 from prometheus_client.core import HistogramMetricFamily, Metric, UntypedMetricFamily
 
 from consumers.control.changefeeds.stored_feed import StoredFeed
+from consumers.control.owner.producer_metrics import producer_metrics
 from schemas.sink_figures import LEAST_BATCH, LEAST_BATCH_US, LEAST_DDL_US, LEAST_ROWS, LEAST_US, SinkFigures, Spread
 
 _FEED: Final = ("namespace", "changefeed")
@@ -124,6 +125,7 @@ def sink_metrics(feeds: Sequence[StoredFeed]) -> Iterator[Metric]:
     yield from _histograms(feeds)
     yield from _batches(feeds)
     yield from _counts(feeds)
+    yield from producer_metrics(feeds)
 
 
 def _histograms(feeds: Sequence[StoredFeed]) -> Iterator[Metric]:

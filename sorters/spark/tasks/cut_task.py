@@ -18,7 +18,7 @@ from sorters.core.records.order import OutputRecords
 from sorters.cut.raw_cut import read_cut, with_chunks
 from sorters.cut.sending import Sending
 from sorters.cut.small_cut import whole_cut
-from sorters.cut.worker import batch_bytes
+from sorters.cut.worker import batch_bytes, writer_options
 from sorters.log.failures import bus_error
 from sorters.spark.tasks.cut_answers import counts_as_json, error_answer, not_ready_answer, too_large_answer
 from sorters.spark.worker.program_sender import SentProgram
@@ -88,7 +88,7 @@ def run_task(task: CutTask) -> bytes:
     whole = whole_cut(cut, raw, program, task.extras, task.encoded_at_ms, OUTPUT_BYTES_MAX)
     if whole is None:
         return too_large_answer()
-    with lend_writer(task.sink_config, batch_bytes(program)) as writer:
+    with lend_writer(writer_options(task.sink_config, program), batch_bytes(program)) as writer:
         sending = Sending(writer)
         sending.write(whole.records, fence_of_attempt(task.fence), cut.note)
         sent = sending.finish()

@@ -23,6 +23,10 @@ class WarmClients(Generic[Client]):
         self._drop, self._clients_max = drop, clients_max
         self._waiting: dict[Hashable, Client] = {}
 
+    def waiting(self) -> list[Client]:
+        """Return the clients that wait."""
+        return list(self._waiting.values())
+
     @contextmanager
     def lend(self, made_for: Hashable, make: Callable[[], Client]) -> Iterator[Client]:
         """Yield a client that was made for this, or a new one; it is kept if what is done with it ends well.

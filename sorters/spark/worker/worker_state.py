@@ -22,7 +22,11 @@ _WRITERS = WarmClients[RecordWriter](lambda writer: writer.abandon())
 
 
 def lend_reader(config: Mapping[str, Any], topic: str) -> AbstractContextManager[TopicReader]:
-    """Lend a reader of a raw topic; ``config`` is librdkafka's."""
+    """Lend a reader of a raw topic; ``config`` is librdkafka's. Writers that wait take in what their clients say: each
+    task reads, and Spark gives tasks to the worker that waited longest, or ends it after a minute.
+    """
+    for writer in _WRITERS.waiting():
+        writer.tend()
     return _READERS.lend((_key(config), topic), lambda: raw_topic_reader(dict(config), topic))
 
 

@@ -36,7 +36,6 @@ from schemas.nodes.changefeed import (
     encode_changefeed_status,
 )
 from schemas.rawlog.frontier import FrontierRecord, HeldDdl, HeldTables
-from schemas.sink_figures import LEAST_BATCH, LEAST_DDL_US, LEAST_ROWS, LEAST_US, SinkFigures, Spread
 from schemas.tidb.spans import TableSpan
 from tests.support.control.api import Api
 from tests.support.control.memory_bus import ME, OTHER, Memory
@@ -260,81 +259,6 @@ def test_metrics_of_flow_proofs_tell_stages_apart_and_what_differs() -> None:
         ("base", "processor", "unproven"): 2,
         ("base", "processor", "differing"): 1,
     }
-
-
-def test_metrics_of_sinks_have_ticdcs_words_for_their_kinds_and_errors() -> None:
-    feeds = []
-    for name, uri in (("db", "mysql+ssl://u@h/"), ("files", "s3://b/p"), ("topics", "kafka://h:1/t")):
-        made = feed(name, "normal")
-        assert made.status is not None
-        status = replace(made.status, dml_errors=3, ddl_errors=4)
-        feeds.append(replace(made, info=replace(made.info, sink_uri=uri), status=status))
-    page = scrape(MetricsSnapshot(at_s=NOW_S, pull=PULL, rule=RULE, feeds=feeds))
-    for changefeed, kind in (("db", "TxnSink"), ("files", "cloudstorage"), ("topics", "sink")):
-        for event_type, count in (("dml", 3), ("ddl", 4)):
-            key = {"namespace": "default", "changefeed": changefeed, "type": kind, "event_type": event_type}
-            assert of(page, "ticdc_sink_execution_error", **key) == count
-
-
-def test_metrics_of_what_processors_write_are_ticdcs_histograms() -> None:
-    durations = Spread().of(900, LEAST_US).of(3_000, LEAST_US)
-    sink = SinkFigures(
-        flushes_us=durations,
-        queued_us=Spread().of(1, LEAST_US),
-        batch_rows=Spread().of(5, LEAST_ROWS).of(1, LEAST_ROWS),
-        rounds_us=Spread().of(20_000, LEAST_US).of(19_000, LEAST_US),
-        ddls_us=Spread().of(25_000, LEAST_DDL_US),
-        files=7,
-        file_bytes=800,
-    )
-    uris = {"db": "tidb://u@h/", "files": "file:///d", "topics": "kafka://h:1/t"}
-    feeds = [
-        replace(made, info=replace(made.info, sink_uri=uri), sink=sink)
-        for name, uri in uris.items()
-        if (made := feed(name, "normal"))
-    ]
-    page = scrape(MetricsSnapshot(at_s=NOW_S, pull=PULL, rule=RULE, feeds=feeds))
-    db, files = ({"namespace": "default", "changefeed": name} for name in ("db", "files"))
-    flush = "ticdc_sink_txn_worker_flush_duration"
-    below = {bound: of(page, f"{flush}_bucket", **db, id="all", le=bound) for bound in ("0.001", "0.002", "0.004")}
-    assert below == {"0.001": 1, "0.002": 1, "0.004": 2}
-    assert of(page, f"{flush}_count", **db, id="all") == of(page, f"{flush}_bucket", **db, id="all", le="+Inf") == 2
-    assert of(page, f"{flush}_sum", **db, id="all") == of(page, "ticdc_sink_txn_sink_dml_batch_commit_sum", **db)
-    assert of(page, "ticdc_sink_txn_queue_duration_bucket", **db, le="0.001") == 1
-    assert of(page, "ticdc_sink_ddl_exec_duration_sum", **db, type="TxnSink") == 0.025
-    assert of(page, "ticdc_sink_ddl_exec_duration_bucket", **db, type="TxnSink", le="0.04") == 1
-    assert of(page, "ticdc_sink_ddl_exec_count", **db, type="TxnSink") == 1
-    assert of(page, "ticdc_sink_txn_worker_handled_rows", **db, id="all") == 6
-    busy = of(page, f"{flush}_sum", **db, id="all") / of(
-        page, "ticdc_sink_txn_worker_total_duration_sum", **db, id="all"
-    )
-    assert busy == pytest.approx(0.1)
-    assert of(page, "ticdc_sink_batch_row_count_bucket", **db, type="TxnSink", le="4.0") == 1
-    assert of(page, "ticdc_sink_batch_row_count_count", **files, type="cloudstorage") == 2
-    assert of(page, "ticdc_sink_cloud_storage_flush_duration_seconds_sum", **files) == 0.0039
-    assert of(page, "ticdc_sink_cloud_storage_file_count", **files) == 7
-    assert of(page, "ticdc_sink_cloud_storage_write_bytes_total", **files) == 800
-    of_kafka = {name for name, labels in page if ("changefeed", "topics") in labels and name.startswith("ticdc_sink_")}
-    assert not any("txn" in name or "cloud" in name or "ddl" in name for name in of_kafka)
-
-
-def test_metrics_of_what_sorters_send_to_kafka_are_those_of_ticdcs_workers() -> None:
-    sent = SinkFigures(
-        flushes_us=Spread().of(3_000, LEAST_US).of(500_000, LEAST_US),
-        batch_rows=Spread().of(3, LEAST_BATCH).of(7_000, LEAST_BATCH),
-        file_bytes=90_000,
-    )
-    made = feed("topics", "normal")
-    made = replace(made, info=replace(made.info, sink_uri="kafka://h:1/t"), sink=sent.of_batch(0.3))
-    page = scrape(MetricsSnapshot(at_s=NOW_S, pull=PULL, rule=RULE, feeds=[made]))
-    key, worker = {"namespace": "default", "changefeed": "topics"}, "ticdc_sink_mq_worker"
-    assert of(page, f"{worker}_send_message_duration_sum", **key) == 0.503
-    assert of(page, f"{worker}_send_message_duration_bucket", **key, le="0.004") == 1
-    assert of(page, f"{worker}_batch_duration_sum", **key) == pytest.approx(0.3 - 0.503 / 2, abs=1e-6)
-    assert of(page, f"{worker}_batch_size_sum", **key) == 7_003
-    below = [of(page, f"{worker}_batch_size_bucket", **key, le=bound) for bound in ("4.0", "4096.0", "8192.0")]
-    assert below == [1, 1, 2]
-    assert of(page, "ticdc_sink_write_bytes_total", **key, type="sink") == 90_000
 
 
 def test_metrics_when_many_spans_stall_name_the_tables_that_stand_longest() -> None:

@@ -13,6 +13,7 @@ from consumers.processors.core.flow_book import FlowBook, FlowBrokenError
 from consumers.processors.core.storage.partition import NotedEnd, PartitionLines
 from schemas.config.changefeed import load_changefeed
 from schemas.ids import Ts
+from schemas.producer_figures import NO_PRODUCER, ProducerFigures
 from schemas.sink.flow_mark import read_mark
 from schemas.sink.position import POSITION_CLASS_AT, PositionClass
 from sorters.core.cut.cut import Cut
@@ -123,6 +124,9 @@ class _Collector:
         self.records += records.to_pylist()
 
     def finish(self) -> None: ...
+
+    def figures(self) -> ProducerFigures:
+        return NO_PRODUCER
 
 
 def test_marks_of_a_job_of_two_steps_are_those_of_a_cut_on_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,16 @@ from prometheus_client.parser import text_string_to_metric_families
 from consumers.control.api.metrics import MetricsSnapshot, Stall, metrics_text
 from schemas.ids import TableId
 from schemas.nodes.changefeed import ChangefeedError
+from schemas.producer_figures import BrokerFigures, ProducerFigures
+from schemas.sink_figures import SinkFigures
 from tests.unit.control.test_metrics import NOW_S, PULL, RULE, feed
+
+PRODUCER = ProducerFigures(
+    seconds=1,
+    brokers=(BrokerFigures(1, requests=1, trips=1),),
+    **dict.fromkeys(("batches", "records", "packed_bytes", "waits"), 1),
+)
+"""Of which all is known."""
 
 FOLDER = Path(__file__).parents[3] / "compose" / "monitoring"
 FUNCTIONS = {"sum", "rate", "max_over_time", "min_over_time", "changes", "or", "and", "by"}
@@ -25,7 +34,7 @@ def shown_names() -> dict[str, set[str]]:
     assert failed.status is not None
     failed = replace(failed, status=replace(failed.status, error=ChangefeedError(code="c", message="m", time="")))
     pull = replace(PULL, stalls=[Stall(TableId(1), "lock", 9.0)])
-    feeds = [failed, feed("ok", "normal")]
+    feeds = [failed, replace(feed("ok", "normal"), sink=SinkFigures(producer=PRODUCER))]
     for name, uri in (("db", "mysql://u@h/"), ("files", "file:///d")):
         made = feed(name, "normal")
         feeds.append(replace(made, info=replace(made.info, sink_uri=uri)))

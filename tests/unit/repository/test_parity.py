@@ -6,6 +6,7 @@ import pytest
 
 from tests.parity.api import judge_fields, recorded_configs
 from tests.parity.commands import FLAGS, RECORDED, calling_test, command_of
+from tests.parity.events import judge_content
 from tests.parity.evidence import field_of, is_read, names_it
 from tests.parity.page import PAGE, SECTIONS, judged, page_text
 from tests.parity.rows import FAULTS, Mark, Row, Verdict, read_rows
@@ -45,6 +46,9 @@ def test_page_is_what_the_rows_come_to() -> None:
         (judge_parameter, Row("x", "", "mysql://root@h/?no-such=1 | no-such", "", ""), Mark.UNKNOWN),
         (judge_parameter, Row("x", "", "", "", ""), Mark.SILENT),
         (judge_parameter, Row("x", "", "", "", "a reason"), Mark.NOT_HERE),
+        (judge_content, Row("metric ticdc_no_such", "", "", "", ""), Mark.SILENT),
+        (judge_content, Row("metric ticdc_owner_status", "", "", "tests/unit/no_such_test", ""), Mark.SILENT),
+        (judge_content, Row("metric ticdc_sink_mq_worker_batch_size", "", "", "", ""), Mark.SAME),  # a histogram
     ],
 )
 def test_a_fault_is_seen(judge: object, row: Row, mark: Mark) -> None:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from pyspark.serializers import SpecialLengths
 
 from schemas.errors import CorruptDataError
+from sorters.spark.worker import worker_state
 from sorters.spark.worker.python_daemon import (
     GROWTH_BYTES_MAX,
     TASKS_A_COLLECTION,
@@ -205,3 +206,31 @@ def test_answers_are_split_at_their_lengths(answers: list[bytes]) -> None:
 def test_answers_that_are_not_whole_are_refused(joined: bytes) -> None:
     with pytest.raises(CorruptDataError):
         split_answers(joined)
+
+
+class Waiting:
+    """A writer that counts how often it was tended."""
+
+    def __init__(self) -> None:
+        self.tended = 0
+
+    def tend(self) -> None:
+        self.tended += 1
+
+    def abandon(self) -> None:
+        """It has nothing."""
+
+
+def test_task_that_reads_lets_writers_that_wait_take_in_what_their_clients_say(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first, second, read = Waiting(), Waiting(), worker_state.lend_reader
+    made = iter([first, second])
+    monkeypatch.setattr(worker_state, "_WRITERS", WarmClients[Waiting](Waiting.abandon))
+    monkeypatch.setattr(worker_state, "_READERS", WarmClients[object](lambda _: None))
+    monkeypatch.setattr(worker_state, "record_writer", lambda *_, **__: next(made))
+    monkeypatch.setattr(worker_state, "raw_topic_reader", lambda *_: object())
+    with worker_state.lend_writer({"a": 1}, 5), worker_state.lend_writer({"a": 2}, 5), read({"a": 1}, "raw"):
+        assert (first.tended, second.tended) == (0, 0), "those in use are polled by who uses them"
+    with read({"a": 1}, "raw"):
+        assert (first.tended, second.tended) == (1, 1)

@@ -28,6 +28,7 @@ from schemas.nodes.sorter_service import (
     newest_entries,
     with_progress,
 )
+from schemas.producer_figures import BROKERS_MAX, BrokerFigures, ProducerFigures
 from schemas.sink_figures import BUCKETS_MAX, SinkFigures, Spread
 
 SERVICE = ServiceInfo(service="s1", host="h", pid=7, version="0.2.0", started_at_s=3, master="local[1]")
@@ -65,7 +66,10 @@ def test_service_of_a_former_version_says_nothing_of_its_spark() -> None:
 
 def test_a_full_node_of_long_names_is_read() -> None:
     full = Spread((10_000_000,) * (BUCKETS_MAX + 1), 1 << 60)
-    sent = SinkFigures(flushes_us=full, queued_us=full, batch_rows=full, file_bytes=1 << 60)
+    numbers = [10**12] * 10
+    brokers = tuple(BrokerFigures(number, *numbers) for number in range(BROKERS_MAX))
+    producer = ProducerFigures(7.5, brokers, *numbers)
+    sent = SinkFigures(flushes_us=full, queued_us=full, batch_rows=full, file_bytes=1 << 60, producer=producer)
     entry = replace(ENTRY, namespace="n" * 128, changefeed_id="c" * 128, begun="b" * 200, checkpoint_ts=Ts(1 << 60))
     assert len(encode_entries([entry] * ENTRIES_MAX)) < 128 * 1024
     entries = [replace(entry, sent=sent)] * ENTRIES_MAX
@@ -77,7 +81,7 @@ def test_entry_of_a_former_version_has_counted_no_messages() -> None:
     (entry,) = json.loads(encode_entries([ENTRY]))
     del entry["sent"]
     assert decode_entries(json.dumps([entry]).encode()) == [ENTRY]
-    for sent in ({"flushes_us": [-1]}, {"batch_rows": [0] * (BUCKETS_MAX + 3)}, 7):
+    for sent in ({"flushes_us": [-1]}, {"batch_rows": [0] * (BUCKETS_MAX + 3)}, {"producer": [1]}, 7):
         with pytest.raises(CorruptDataError):
             decode_entries(json.dumps([{**entry, "sent": sent}]).encode())
 

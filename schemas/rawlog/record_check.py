@@ -22,14 +22,16 @@ import numpy as np
 
 from schemas.changes import RowChanges
 from schemas.errors import CorruptDataError
-from schemas.ids import TableId, Ts
+from schemas.ids import RegionId, TableId, Ts
+from schemas.rawlog.batch_head import BatchHead, read_head
 from schemas.rawlog.binary_columns import joined_bytes
 
 CHECK_HEADER: Final = "tidebus-check"
-_CHECK: Final = re.compile(rb"([0-9]{1,10}):([0-9a-f]{8}):([0-9a-f]{8})(:.*)?", re.DOTALL)
-_WHOSE: Final = re.compile(
-    rb"([^:]*:[^:]*:[^:]*:([0-9]{1,19}):([0-9]{1,19}):([0-9]{1,19})):([0-9a-f]{8})(:.*)?", re.DOTALL
+_SAID: Final = re.compile(
+    rb"([0-9]{1,10}):([0-9a-f]{8}):([0-9a-f]{8})(?::([0-9]{1,19}):([0-9]{1,19}):([0-9]{1,19}):([0-9a-f]{8}))?(:.*)?",
+    re.DOTALL,
 )
+_CRC_DIGITS: Final = 8
 _Column = Any
 """A buffer: bytes, a memoryview, or an array, which numpy does not declare as one."""
 _CRCS: Final = struct.Struct("<4I")
@@ -91,6 +93,15 @@ class RowsCheck:
         return zlib.crc32(_CRCS.pack(self.commit_ts, self.start_ts, self.op, self.key))
 
 
+class _Said(NamedTuple):
+    """A header taken apart."""
+
+    row_count: int
+    rows: int
+    record: int
+    whose: "Whose | None"
+
+
 class Whose(NamedTuple):
     """Whose the rows of a record are."""
 
@@ -128,6 +139,8 @@ class RawRecord(bytes):
     """What is wrong, what was seen and what was due, where the header tells whose the record is."""
     is_checked = False
     """Whether it was compared with what is said of it."""
+    head: BatchHead | None = None
+    """Its head, once it was read."""
 
     @classmethod
     def of(cls, message: Message) -> Self:
@@ -156,33 +169,35 @@ class RawRecord(bytes):
     @property
     def whose(self) -> Whose | None:
         """Whose it is by its header; None: that does not say, or is damaged itself."""
-        parsed = _WHOSE.fullmatch(self.said or b"")
-        if parsed is None or zlib.crc32(parsed[1]) != int(parsed[5], 16):
-            return None
-        return Whose(TableId(int(parsed[2])), Ts(int(parsed[3])), Ts(int(parsed[4])))
+        said = _said(self.said)
+        return None if said is None else said.whose
 
-    @property
-    def row_count(self) -> int:
-        """The rows that it has by its header, or that what it is a part of has."""
-        return self._parsed()[0]
-
-    def check_bytes(self) -> None:
-        """Compare the bytes; others are noted as :attr:`damage` where the header tells whose they are.
+    def check(self) -> None:
+        """Compare the bytes, and whose the rows are by the record's own head, once; what differs is noted as
+        :attr:`damage` where the header tells whose they are.
 
         Raises:
-            RecordDamagedError: they are others, and nobody can tell whose.
+            RecordDamagedError: it differs, and nobody can tell whose it is.
+            CorruptDataError: it does not start as a RegionBatch does.
         """
-        if self.said is None:
+        if self.is_checked:
             return
-        due, seen = self._parsed()[2], zlib.crc32(self)
-        if seen != due:
-            self._damage("a raw record's bytes are not those that were sent", f"{seen:08x}", f"{due:08x}")
+        if self.said is not None:
+            self._check(self.said)
+        elif self.head is None:
+            self.head = read_head(self)[0]
+        self.is_checked = True
 
-    def check_whose(self, seen: Whose) -> None:
-        """Compare whose the rows are by the record's own head, where the header says that."""
-        whose = self.whose
-        if whose is not None and whose != seen:
-            self._damage("a raw record's head is not that of the rows that were sent", f"{seen}", f"{whose}")
+    def read_head(self) -> BatchHead:
+        """Return the record's head; of one that is damaged: what its header says.
+
+        Raises:
+            CorruptDataError: it does not start as a RegionBatch does.
+        """
+        head = self.head
+        if head is None:
+            head = self.head = read_head(self)[0]
+        return head
 
     def check_damage(self) -> None:
         """Raise what was found.
@@ -201,22 +216,49 @@ class RawRecord(bytes):
         """
         if self.said is None:
             return
-        count, word, _ = self._parsed()
         check = RowsCheck.of(rows)
-        if (check.count, check.word) != (count, word):
-            seen, due = f"{check.count}:{check.word:08x}", f"{count}:{word:08x}"
+        if self.said.startswith(b"%d:%08x:" % (check.count, check.word)):
+            return
+        said = self._parsed()
+        if (check.count, check.word) != (said.row_count, said.rows):
+            seen, due = f"{check.count}:{check.word:08x}", f"{said.row_count}:{said.rows:08x}"
             raise self._error("a raw record's rows are not those that were sent", seen, due)
 
-    def _parsed(self) -> tuple[int, int, int]:
-        parsed = _CHECK.fullmatch(self.said or b"")
-        if parsed is None:
-            raise self._error(f"header {CHECK_HEADER} of a raw record is none", repr(self.said), "COUNT:ROWS:BYTES")
-        return int(parsed[1]), int(parsed[2], 16), int(parsed[3], 16)
+    def _check(self, text: bytes) -> None:
+        """Compare with what is said: as text, since it is the one that is due nearly always; else taken apart."""
+        crc = zlib.crc32(self)
+        at = text.find(b":") + _CRC_DIGITS + 2
+        end = at + _CRC_DIGITS
+        if text[at:end] != b"%08x" % crc and (said := self._parsed()).record != crc:
+            self._damage("a raw record's bytes are not those that were sent", f"{crc:08x}", f"{said.record:08x}", said)
+            return
+        head = self.head = read_head(self)[0]
+        seen = Whose(head.table_id, head.min_commit_ts, head.max_commit_ts)
+        if not text.startswith(b":%d:%d:%d:" % seen, end):
+            said = self._parsed()
+            if said.whose is not None and said.whose != seen:
+                fault = "a raw record's head is not that of the rows that were sent"
+                self._damage(fault, f"{seen}", f"{said.whose}", said)
 
-    def _damage(self, text: str, seen: str, due: str) -> None:
-        if self.whose is None:
+    def _parsed(self) -> _Said:
+        said = _said(self.said)
+        if said is None:
+            raise self._error(f"header {CHECK_HEADER} of a raw record is none", repr(self.said), "COUNT:ROWS:BYTES")
+        return said
+
+    def _damage(self, text: str, seen: str, due: str, said: _Said) -> None:
+        whose = said.whose
+        if whose is None:
             raise self._error(text, seen, due)
         self.damage = text, seen, due
+        self.head = BatchHead(
+            table_id=whose.table_id,
+            region_id=RegionId(0),
+            count=said.row_count,
+            min_commit_ts=whose.min_commit_ts,
+            max_commit_ts=whose.max_commit_ts,
+            may_repeat=False,
+        )
 
     def _error(self, text: str, seen: str, due: str) -> RecordDamagedError:
         topic, partition, offset = self.where
@@ -225,3 +267,15 @@ class RawRecord(bytes):
             where |= {"table_id": whose.table_id}
             where |= {"min_commit_ts": whose.min_commit_ts, "max_commit_ts": whose.max_commit_ts}
         return RecordDamagedError(text, **where, size=len(self), seen=seen, due=due)
+
+
+def _said(text: bytes | None) -> _Said | None:
+    """Take a header apart; None: it is none. ``whose`` is None where it does not say, or is damaged itself."""
+    parsed = _SAID.fullmatch(text or b"")
+    if text is None or parsed is None:
+        return None
+    count, rows, record, table_id, low, high, crc, _ = parsed.groups()
+    whose = None
+    if crc is not None and zlib.crc32(text[: parsed.start(7) - 1]) == int(crc, 16):
+        whose = Whose(TableId(int(table_id)), Ts(int(low)), Ts(int(high)))
+    return _Said(int(count), int(rows, 16), int(record, 16), whose)

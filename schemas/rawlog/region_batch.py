@@ -19,9 +19,10 @@ import numpy as np
 
 from schemas.changes import RowChanges
 from schemas.errors import CorruptDataError
-from schemas.ids import RegionId, TableId, Ts
-from schemas.rawlog.binary_columns import pack_binary, read_bytes, read_zigzag, unpack_binary
-from schemas.rawlog.record_check import RawRecord, Whose
+from schemas.ids import RegionId
+from schemas.rawlog.batch_head import BatchHead, read_head
+from schemas.rawlog.binary_columns import pack_binary, read_bytes, unpack_binary
+from schemas.rawlog.record_check import RawRecord
 
 REGION_BATCH_SCHEMA: dict[str, Any] = {
     "type": "record",
@@ -60,25 +61,12 @@ class RegionBatch:
     rows: RowChanges
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatchHead:
-    """The fields before the columns."""
-
-    table_id: TableId
-    region_id: RegionId
-    count: int
-    min_commit_ts: Ts
-    max_commit_ts: Ts
-    may_repeat: bool
-
-
 class SharedRecord(RawRecord):
-    """A record that several readers take apart: its head and columns are decoded once for all of them.
+    """A record that several readers take apart: its columns are decoded once for all of them.
 
     From any thread: two that come at once may both decode, and get the same.
     """
 
-    head: BatchHead | None = None
     batch: RegionBatch | None = None
 
     def forget(self) -> None:
@@ -93,13 +81,8 @@ def check_record(record: bytes) -> None:
         RecordDamagedError: it differs, and nobody can tell whose it is; where its header tells, it is noted.
         CorruptDataError: it does not start as a RegionBatch does.
     """
-    if not isinstance(record, RawRecord) or record.is_checked:
-        return
-    record.check_bytes()
-    if record.damage is None:
-        head = _read_head(record)
-        record.check_whose(Whose(head.table_id, head.min_commit_ts, head.max_commit_ts))
-    record.is_checked = True
+    if isinstance(record, RawRecord):
+        record.check()
 
 
 def encode_region_batch(batch: RegionBatch, schema_id: int) -> bytes:
@@ -138,48 +121,7 @@ def read_batch_head(record: bytes | memoryview) -> BatchHead:
     Raises:
         CorruptDataError: the record does not start as a RegionBatch does.
     """
-    if not isinstance(record, RawRecord):
-        return _read_head(record)
-    if not isinstance(record, SharedRecord):
-        return _head_of(record)
-    head = record.head
-    if head is None:
-        head = record.head = _head_of(record)
-    return head
-
-
-def _head_of(record: RawRecord) -> BatchHead:
-    whose = record.whose if record.damage is not None else None
-    if whose is None:
-        return _read_head(record)
-    return BatchHead(
-        table_id=whose.table_id,
-        region_id=RegionId(0),
-        count=record.row_count,
-        min_commit_ts=whose.min_commit_ts,
-        max_commit_ts=whose.max_commit_ts,
-        may_repeat=False,
-    )
-
-
-def _read_head(record: bytes | memoryview) -> BatchHead:
-    try:
-        if record[0] != 0:
-            raise ValueError("magic byte is not 0")
-        at, longs = 5, []
-        for _ in range(5):
-            value, at = read_zigzag(record, at)
-            longs.append(value)
-        return BatchHead(
-            table_id=TableId(longs[0]),
-            region_id=RegionId(longs[1]),
-            count=longs[2],
-            min_commit_ts=Ts(longs[3]),
-            max_commit_ts=Ts(longs[4]),
-            may_repeat=record[at] == 1,
-        )
-    except (IndexError, ValueError) as error:
-        raise CorruptDataError("record is not a region batch", size=len(record), reason=error) from error
+    return record.read_head() if isinstance(record, RawRecord) else read_head(record)[0]
 
 
 def decode_region_batch(record: bytes | memoryview) -> RegionBatch:
@@ -207,9 +149,9 @@ def _checked(record: bytes | memoryview, batch: RegionBatch) -> RegionBatch:
 
 
 def _decode(record: bytes | memoryview) -> RegionBatch:
-    head = _read_head(record)
+    head, columns_start = read_head(record)
     try:
-        columns = _column_fields(memoryview(record))
+        columns = _column_fields(memoryview(record), columns_start)
         if columns["part"]:
             raise ValueError("it is a part of a larger record (schemas.rawlog.row_parts)")
         n = head.count
@@ -237,7 +179,7 @@ def part_of(record: bytes) -> memoryview:
         CorruptDataError: its columns do not end where they should.
     """
     try:
-        return _column_fields(memoryview(record))["part"]
+        return _column_fields(memoryview(record), read_head(record)[1])["part"]
     except (ValueError, IndexError) as error:
         raise CorruptDataError("record is not a region batch", size=len(record), reason=error) from error
 
@@ -249,16 +191,12 @@ def _record(magic: bytes, datum: dict[str, Any]) -> bytes:
     return out.getvalue()
 
 
-def _column_fields(record: memoryview) -> dict[str, memoryview]:
-    """Return the ``bytes`` fields behind the head as slices of the record.
+def _column_fields(record: memoryview, at: int) -> dict[str, memoryview]:
+    """Return the ``bytes`` fields, the first of which begins at ``at``, as slices of the record.
 
     By hand and not with fastavro, which copies each field: the sorter reads every raw record, for each changefeed. The
     Avro specification: a long is a zig-zag varint, ``bytes`` are a long and as many bytes, a boolean is one byte.
     """
-    at = 5
-    for _ in range(5):
-        _, at = read_zigzag(record, at)
-    at += 1
     fields = {}
     for name in _COLUMN_NAMES:
         fields[name], at = read_bytes(record, at)

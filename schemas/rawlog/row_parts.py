@@ -18,8 +18,9 @@ from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass, field
 
 from schemas.errors import CorruptDataError
+from schemas.rawlog.batch_head import BatchHead
 from schemas.rawlog.record_check import RawRecord
-from schemas.rawlog.region_batch import BatchHead, check_record, encode_part, part_of, read_batch_head
+from schemas.rawlog.region_batch import check_record, encode_part, part_of, read_batch_head
 
 ROW_BYTES_MAX = 120 * 1024 * 1024
 """Of a row's value, and of its old one: where TiDB's ``txn-entry-size-limit`` ends."""

@@ -1,7 +1,8 @@
 """The rows of one raw record that a cut has."""
 
 from schemas.changes import RowChanges
-from schemas.rawlog.region_batch import BatchHead, decode_region_batch
+from schemas.rawlog.batch_head import BatchHead
+from schemas.rawlog.region_batch import decode_region_batch
 from sorters.core.columnar.row_changes import rows_between
 from sorters.core.cut.cut import Cut
 

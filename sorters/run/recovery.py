@@ -22,8 +22,9 @@ from schemas.ddl.schema_store import SchemaStore
 from schemas.errors import Action, BusError
 from schemas.ids import TableId, Ts
 from schemas.nodes.changefeed import ChangefeedInfo, ZkPaths
+from schemas.rawlog.batch_head import BatchHead
 from schemas.rawlog.images import image_feed
-from schemas.rawlog.region_batch import BatchHead, decode_region_batch, read_batch_head
+from schemas.rawlog.region_batch import decode_region_batch, read_batch_head
 from schemas.rawlog.row_parts import PartJoiner
 from schemas.rawlog.topics import RawTopics, raw_topics
 from schemas.sink.topic import sorter_config

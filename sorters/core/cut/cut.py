@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 
 from schemas.errors import InvariantBrokenError
 from schemas.ids import TableId, Ts
+from schemas.rawlog.batch_head import BatchHead
 from schemas.rawlog.frontier import FrontierRecord, HeldDdl, HeldTables, widened
 from schemas.rawlog.images import NO_IMAGES, IdRange, ImageChunk, ImageState
-from schemas.rawlog.region_batch import BatchHead
 from schemas.sink.image_note import WatermarkNote
 from sorters.core.cut.images import FeedImages, LeftOut, images_of
 from sorters.core.cut.state_plan import StatePlan

@@ -11,8 +11,9 @@ The format, for readers in other languages: docs/formats/raw-log.md §2.
 import io
 import json
 import struct
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Final
 
 import fastavro
 import numpy as np
@@ -49,6 +50,12 @@ REGION_BATCH_SCHEMA_TEXT = json.dumps(REGION_BATCH_SCHEMA, separators=(",", ":")
 _COLUMN_NAMES = tuple(field["name"] for field in REGION_BATCH_SCHEMA["fields"] if field["type"] == "bytes")
 _PARSED = fastavro.parse_schema(REGION_BATCH_SCHEMA)
 _MAGIC = struct.Struct(">bI")
+RECORD_OVERHEAD_BYTES: Final = 500
+"""What a record takes beside its bytes and its header: a dozen objects of Python."""
+COLUMNS_OVERHEAD_BYTES: Final = 5_700
+"""What the columns of a record take beside its bytes, however few rows: numpy's and Arrow's objects."""
+ROW_OVERHEAD_BYTES: Final = 20
+"""And for each row: offsets of three columns, int32, and txn_source, which records leave out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +75,23 @@ class SharedRecord(RawRecord):
     """
 
     batch: RegionBatch | None = None
+    on_decoded: Callable[["SharedRecord"], None] | None = None
+    """Hears of it each time it was decoded; None: nobody does."""
+
+    def __getstate__(self) -> dict[str, object]:
+        # Another process decodes for itself, and nobody there hears of it.
+        return {name: value for name, value in vars(self).items() if name not in ("batch", "on_decoded")}
+
+    @property
+    def held_bytes(self) -> int:
+        """The memory that it takes, about, with its head and without its columns."""
+        return len(self) + len(self.said or b"") + RECORD_OVERHEAD_BYTES
+
+    @property
+    def columns_bytes(self) -> int:
+        """The memory that its columns take, about; 0: it is not decoded."""
+        batch = self.batch
+        return 0 if batch is None else len(self) + len(batch.rows) * ROW_OVERHEAD_BYTES + COLUMNS_OVERHEAD_BYTES
 
     def forget(self) -> None:
         """Let go of the columns, which hold a copy of the record; who asks again decodes again."""
@@ -139,6 +163,8 @@ def decode_region_batch(record: bytes | memoryview) -> RegionBatch:
     if batch is None:
         # Of a copy: columns that wrap the record itself would keep it, and it them, for ever.
         batch = record.batch = _checked(record, _decode(bytes(record)))
+        if record.on_decoded is not None:
+            record.on_decoded(record)
     return batch
 
 

@@ -1,9 +1,10 @@
 """The newest records of a raw topic, read once for all changefeeds that stand there, in a bounded memory.
 
-The consumer goes on only when somebody needs more; what it has brought is kept for the others, as many bytes as the
-bound allows. What lies below that, as for a changefeed that lags far, is read by a consumer of the changefeed's own;
-what the window has of the same cut, or is about to have, is read here all the same. Who begins a little above what was
-read does not make the window jump, for those between would have to read alone: it reads on to there.
+The consumer goes on only when somebody needs more; what it has brought is kept for the others, as much memory as the
+bound allows: what a record takes beside its bytes counts too, for those of a quiet upstream are of few rows. What lies
+below that, as for a changefeed that lags far, is read by a consumer of the changefeed's own; what the window has of the
+same cut, or is about to have, is read here all the same. Who begins a little above what was read does not make the
+window jump, for those between would have to read alone: it reads on to there.
 """
 
 import threading
@@ -19,12 +20,13 @@ from schemas.rawlog.region_batch import SharedRecord
 from sorters.core.cut.cut import Cut
 from sorters.cut.raw_cut import RawCut, read_cut
 from sorters.cut.record_window import Record, RecordWindow
+from sorters.service.decoded_records import DecodedRecords
 from sorters.service.shared_cuts import SharedCuts
 
 BYTES_MAX = 96 * 1024 * 1024
-"""Values that are kept: five cuts of the largest size that a driver runs."""
+"""Memory of records that are kept: five cuts of the largest size that a driver runs, of large records."""
 DECODED_BYTES_MAX = 32 * 1024 * 1024
-"""Of the newest of these, which many changefeeds read at about the same time, what was decoded is kept, too."""
+"""Memory of what was decoded of these last, beside it: many changefeeds read a record at about the same time."""
 _CONSUME_MAX = 1_000
 _FETCH_WAIT_MS = 100
 _SLICE = 256
@@ -63,12 +65,11 @@ class RawWindow:
         """The first is held by whoever waits for the consumer, the second over what is kept, and never for long."""
         self._consumer = offsets_consumer(config, topic, fetch_wait_ms=_FETCH_WAIT_MS)
         self._kept: dict[int, _Kept] = {}
-        self._order: deque[tuple[int, int]] = deque()
-        """Partition and size of what is kept, oldest first."""
+        self._order: deque[int] = deque()
+        """Partitions of what is kept, oldest first."""
         self._bytes = 0
-        self._decoded: deque[SharedRecord] = deque()
-        """The newest, oldest first."""
-        self._decoded_bytes = 0
+        self._decoded = DecodedRecords(DECODED_BYTES_MAX)
+        self._on_decoded = self._decoded.add
         self._closed = False
         self.cuts = SharedCuts()
 
@@ -98,6 +99,11 @@ class RawWindow:
                 if self._is_due(partition, start):  # nobody has brought it meanwhile
                     self._bring(partition, start, stopped)
 
+    @property
+    def held_bytes(self) -> int:
+        """The memory of what is kept, and of what was decoded of it."""
+        return self._bytes + self._decoded.held_bytes
+
     def close(self) -> None:
         """Close the consumer; who reads now fails."""
         self._closed = True
@@ -123,8 +129,8 @@ class RawWindow:
         with self._lock:
             old = self._kept.get(partition)
             if old is not None:
-                self._bytes -= sum(map(len, old.records))
-                self._order = deque(item for item in self._order if item[0] != partition)
+                self._let_go(old, len(old.records))
+                self._order = deque(number for number in self._order if number != partition)
             self._kept[partition] = _Kept(start)
         self._consumer.assign([TopicPartition(self._topic, number, each.next) for number, each in self._kept.items()])
 
@@ -149,24 +155,22 @@ class RawWindow:
             self._forget()
 
     def _keep(self, kept: _Kept, partition: int, record: SharedRecord) -> None:
+        record.on_decoded = self._on_decoded
         kept.records.append(record)
         kept.next += 1
-        self._order.append((partition, len(record)))
-        self._bytes += len(record)
-        self._decoded.append(record)
-        self._decoded_bytes += len(record)
+        self._order.append(partition)
+        self._bytes += record.held_bytes
 
     def _forget(self) -> None:
-        while self._decoded_bytes > DECODED_BYTES_MAX and len(self._decoded) > 1:
-            record = self._decoded.popleft()
-            self._decoded_bytes -= len(record)
-            record.forget()
         while self._bytes > self._bytes_max and len(self._order) > 1:
-            partition, size = self._order.popleft()
-            kept = self._kept[partition]
-            kept.records.popleft()
-            kept.first += 1
-            self._bytes -= size
+            self._let_go(self._kept[self._order.popleft()], 1)
+
+    def _let_go(self, kept: _Kept, count: int) -> None:
+        for _ in range(count):
+            record = kept.records.popleft()
+            self._bytes -= record.held_bytes
+            self._decoded.discard(record)
+        kept.first += count
 
 
 class WindowReader:

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from schemas.rawlog.region_batch import SharedRecord
+from schemas.rawlog.region_batch import RECORD_OVERHEAD_BYTES, SharedRecord
 from sorters.service import raw_window
 from sorters.service.raw_window import RawWindow, WindowReader
 
-RECORD_BYTES = 10
+RECORD_BYTES = 10 + RECORD_OVERHEAD_BYTES
 Ranges = dict[int, tuple[int, int]]
 
 

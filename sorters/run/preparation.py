@@ -4,6 +4,7 @@ It hangs on the schema, so it is made anew when a DDL within the range has chang
 had rows (:mod:`sorters.run.ready_tables`).
 """
 
+import logging
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -19,7 +20,7 @@ from sorters.core.feed.companions import bootstrap_records, ddl_records, start_b
 from sorters.core.feed.cut_tables import CutTables
 from sorters.core.feed.feed import CompiledFeed
 from sorters.core.feed.image_notes import NotedTables, note_of, watermark_note
-from sorters.core.feed.initial_schemas import initial_schemas
+from sorters.core.feed.initial_schemas import initial_schemas, not_told
 from sorters.core.feed.resync_events import noted_names, resync_events, resync_records
 from sorters.core.feed.route_check import check_routes
 from sorters.core.feed.scope import concerns, watermark_topics_at
@@ -32,6 +33,8 @@ from sorters.run.topic_growth import TopicGrowth
 from sorters.spark.jobs.task_jobs import SparkBroadcast
 from sorters.spark.session import Session
 from sorters.spark.worker.program_sender import ProgramSender, SentProgram
+
+log = logging.getLogger(__name__)
 
 
 class Preparation:
@@ -145,6 +148,8 @@ class Preparation:
         if cut.after_ts == self._start_ts:
             yield from start_bootstraps(self._schemas.store, cut.after_ts, self.feed, encoded_at_ms)
             yield from initial_schemas(self._schemas.store, cut.after_ts, self.feed, encoded_at_ms)
+            if left_out := not_told(self._schemas.store, cut.after_ts, self.feed):
+                log.warning("views or sequences are not told", extra={"code": left_out.code, "said": str(left_out)})
         elif self._growth is not None and self.feed.bootstraps is not None:
             grown = self._growth.new_partitions(cut.after_ts)
             if grown:

@@ -16,6 +16,7 @@ from schemas.errors import BusError
 from schemas.ids import Ts
 from schemas.tidb.table import TableVersion
 from sorters.core.feed.feed import CompiledFeed
+from sorters.core.feed.initial_schemas import not_told
 from sorters.core.feed.widest_row import widest_message
 from sorters.core.route.dispatch import PartitionRule, Route
 
@@ -108,7 +109,8 @@ def explain(
     stored.sort(key=lambda table: (table.schema, table.table))
     tables = tuple(_table(store, table, config, feed, topics) for table in stored)
     used = {table.topic for table in tables if table.topic is not None} | {config.default_topic}
-    notes = (*config.notes, *_shared_subjects(tables))
+    left_out = not_told(store, ts, feed)
+    notes = (*config.notes, *_shared_subjects(tables), *([str(left_out)] if left_out else []))
     return Explanation(ts=ts, tables=tables, acls=_acls(sorted(used), config, topics), notes=notes)
 
 

@@ -2,13 +2,14 @@
 
 A database that lacks a table then gets it before any row and any DDL; one that has the table keeps it. So it is with
 schemas, all that the filter lets through: a table that comes later needs its schema, and no DDL of that may come.
-From there on the changefeed's DDL keeps it as the source's is, so that it has the right shape at each chunk's ts.
+Views come behind the tables (:mod:`sorters.core.feed.initial_views`). From there on the changefeed's DDL keeps all of
+it as the source's is, so that a table has the right shape at each chunk's ts.
 
 Consumers of topics get them as DDL events in the protocol's own form, each in its table's topic; commit_ts = start_ts
 in the position marks them, as it marks rows of images: no job has that. simple has bootstraps for it.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from schemas.ddl.job import DdlType
@@ -19,12 +20,13 @@ from schemas.sink.position import Position, PositionClass
 from sorters.core.encode.sql.create_table import create_schema, create_table
 from sorters.core.feed.companions import SCHEMAS_AT_ONCE, ddl_position, event_copies
 from sorters.core.feed.feed import CompiledFeed
+from sorters.core.feed.initial_views import NotToldError, ToldViews, told_views
 from sorters.core.feed.scope import schemas_at, tables_at
 from sorters.core.records.order import OutputRecords, join_records, no_records
 from sorters.core.sql.ddl_event import DdlEvent, event_of_no_job
 
-_SCHEMA, _TABLE = 0, 1
-"""What a position's key begins with: schemas come before tables."""
+_SCHEMA, _TABLE, _VIEW = 0, 1, 2
+"""What a position's key begins with: schemas come before tables, and these before views."""
 
 
 def initial_schemas(
@@ -53,7 +55,22 @@ def initial_schemas(
 
 def initial_topics(store: SchemaStore, ts: Ts, feed: CompiledFeed) -> set[str]:
     """Return the topics of :func:`initial_schemas`, beside the default one."""
-    return {feed.topic(table.schema, table.table) for table in _told_tables(store, ts, feed)}
+    tables = list(_told_tables(store, ts, feed))
+    views = _told_views(store, ts, feed, tables).events
+    return {feed.topic(each.schema, each.table) for each in (*tables, *(view for view, _ in views))}
+
+
+def not_told(store: SchemaStore, ts: Ts, feed: CompiledFeed) -> NotToldError | None:
+    """Return what is to be said of views and sequences that :func:`initial_schemas` leaves out; None: none is.
+
+    Raises:
+        CorruptDataError: a TableInfo does not decode.
+    """
+    return _told_views(store, ts, feed, _told_tables(store, ts, feed)).note()
+
+
+def _told_views(store: SchemaStore, ts: Ts, feed: CompiledFeed, tables: Iterable[StoredTable]) -> ToldViews:
+    return ToldViews() if feed.initial_schemas is None else told_views(store, ts, feed, tables)
 
 
 def _told_tables(store: SchemaStore, ts: Ts, feed: CompiledFeed) -> Iterator[StoredTable]:
@@ -75,7 +92,9 @@ def _statements(
     for name in sorted(schemas_at(store, ts, feed) - {table.schema for table in tables}):
         for schema in feed.routes.schemas(name):
             schemas.setdefault(schema, store.schema_options(name))
-    start_ts = Ts(0)
+    start_ts, views = Ts(0), _told_views(store, ts, feed, tables).events
+    for view, event in views:
+        schemas.setdefault(event.schema, store.schema_options(view.schema))
     for number, (schema, options) in enumerate(sorted(schemas.items())):
         query = create_schema(schema, *options)
         event = event_of_no_job(DdlType.CREATE_SCHEMA, ts, schema, query, start_ts=start_ts)
@@ -84,6 +103,8 @@ def _statements(
         query = create_table(table)
         event = event_of_no_job(DdlType.CREATE_TABLE, ts, table.schema, query, start_ts=start_ts, post=table)
         yield _key(_TABLE, table.table_id), topic, event
+    for number, (view, event) in enumerate(views):
+        yield _key(_VIEW, number), feed.topic(view.schema, view.table), event
 
 
 def _key(kind: int, number: int) -> bytes:

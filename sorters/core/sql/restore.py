@@ -15,6 +15,7 @@ from sorters.core.sql.select import select
 from sorters.core.sql.table import CONSTRAINT_STARTS, constraint, index_options, key_parts, partition_by, table_options
 from sorters.core.sql.tokens import (
     MODE_HIGH_NOT_PRECEDENCE,
+    MODE_NO_BACKSLASH_ESCAPES,
     MODE_PIPES_AS_CONCAT,
     MODE_REAL_AS_FLOAT,
     Cursor,
@@ -22,6 +23,7 @@ from sorters.core.sql.tokens import (
     TableNames,
     TokenKind,
     UnsupportedSqlError,
+    quote_name,
     quote_string,
     split_statements,
     tokenize,
@@ -29,6 +31,11 @@ from sorters.core.sql.tokens import (
 
 _CHARSET_DEFAULT = "UTF8MB4"
 _DATABASE_OPTIONS = frozenset({"DEFAULT", "CHARACTER", "CHARSET", "COLLATE", "ENCRYPTION"})
+_CHECK_OPTIONS = (
+    (("LOCAL", "CHECK", "OPTION"), " WITH LOCAL CHECK OPTION"),
+    (("CASCADED", "CHECK", "OPTION"), ""),
+    (("CHECK", "OPTION"), ""),
+)
 _AFTER_PLAIN_NOT = frozenset({"NULL", "EXISTS", "ENFORCED"})
 
 
@@ -211,28 +218,63 @@ def _alter_table(cursor: Cursor, charset: str) -> str:
 
 def _create_view(cursor: Cursor, charset: str) -> str:
     replace = "OR REPLACE " if cursor.accept("OR", "REPLACE") else ""
-    cursor.expect("VIEW")
-    name = cursor.table_name()
-    columns = ""
+    head = f"CREATE {replace}{_view_options(cursor)} VIEW {cursor.table_name()}"
     if cursor.accept_symbol("("):
         names = [cursor.name()]
         while cursor.accept_symbol(","):
             names.append(cursor.name())
         cursor.expect_symbol(")")
-        columns = f" ({','.join(names)})"
+        head += f" ({','.join(names)})"
     cursor.expect("AS", "SELECT")
-    head = f"CREATE {replace}ALGORITHM = UNDEFINED DEFINER = CURRENT_USER SQL SECURITY DEFINER VIEW {name}{columns}"
     if cursor.names is None or not cursor.names.view_select:
-        return f"{head} AS {select(cursor, charset)}"
+        return f"{head} AS {select(cursor, charset)}{_check_option(cursor)}"
     # Without a schema a table is of the session's, which only what TiDB stored still says.
-    stored = Cursor(tokenize(cursor.names.view_select), cursor.names)
+    stored = Cursor(tokenize(cursor.names.view_select, MODE_NO_BACKSLASH_ESCAPES), cursor.names)
     stored.expect("SELECT")
     text = select(stored, charset)
     if not stored.at_end():
         raise stored.unsupported("the end")
-    while not cursor.at_end():
+    while not cursor.at_end() and not any(cursor.at_words("WITH", *words) for words, _ in _CHECK_OPTIONS):
         cursor.take()
-    return f"{head} AS {text}"
+    return f"{head} AS {text}{_check_option(cursor)}"
+
+
+def _view_options(cursor: Cursor) -> str:
+    """Take what stands before VIEW, and that word."""
+    algorithm, definer, security = "UNDEFINED", "CURRENT_USER", "DEFINER"
+    if cursor.accept("ALGORITHM"):
+        cursor.expect_symbol("=")
+        algorithm = cursor.accept_any("UNDEFINED", "MERGE", "TEMPTABLE")
+    if cursor.accept("DEFINER"):
+        cursor.expect_symbol("=")
+        definer = _definer(cursor)
+    if cursor.accept("SQL", "SECURITY"):
+        security = cursor.accept_any("DEFINER", "INVOKER")
+    cursor.expect("VIEW")
+    if not (algorithm and security):
+        raise cursor.unsupported("an option of a view")
+    return f"ALGORITHM = {algorithm} DEFINER = {definer} SQL SECURITY {security}"
+
+
+def _definer(cursor: Cursor) -> str:
+    if cursor.accept("CURRENT_USER"):
+        if cursor.accept_symbol("("):
+            cursor.expect_symbol(")")
+        return "CURRENT_USER"
+    kinds = TokenKind.WORD, TokenKind.NAME, TokenKind.STRING
+    user = quote_name(cursor.expect_kind(*kinds).text)
+    host = quote_name(cursor.expect_kind(*kinds).text if cursor.accept_symbol("@") else "%")
+    return f"{user}@{host}"
+
+
+def _check_option(cursor: Cursor) -> str:
+    """Take the check option; a cascaded one, which is the default, is not written."""
+    if not cursor.accept("WITH"):
+        return ""
+    for words, text in _CHECK_OPTIONS:
+        if cursor.accept(*words):
+            return text
+    raise cursor.unsupported("a check option")
 
 
 _STATEMENTS: tuple[tuple[tuple[str, ...], Callable[[Cursor, str], str]], ...] = (

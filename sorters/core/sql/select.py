@@ -1,7 +1,7 @@
 """The SELECT of a view, restored as TiDB does: tables and joins, without subqueries."""
 
 from sorters.core.sql.expression import expression, expressions
-from sorters.core.sql.tokens import Cursor
+from sorters.core.sql.tokens import MODE_NO_BACKSLASH_ESCAPES, Cursor, SqlToken, TokenKind, tokenize
 
 _JOINS = (
     (("JOIN",), "JOIN"),
@@ -13,6 +13,11 @@ _JOINS = (
     (("RIGHT", "OUTER", "JOIN"), "RIGHT JOIN"),
 )
 _CLAUSES = frozenset({"WHERE", "GROUP", "HAVING", "ORDER", "LIMIT", "ON", "USING", "WITH", "UNION", "FOR", "NATURAL"})
+_FROM_A_VALUE = frozenset({"EXTRACT", "TRIM"})
+"""Functions in whose parentheses FROM names no table."""
+_BEFORE_TABLES = frozenset({"FROM", "JOIN", "STRAIGHT_JOIN"})
+_OPEN, _CLOSE, _DOT = (SqlToken(TokenKind.SYMBOL, symbol) for symbol in "().")
+_NAMES = (TokenKind.WORD, TokenKind.NAME)
 _JOIN_WORDS = frozenset({"JOIN", "INNER", "CROSS", "LEFT", "RIGHT", "STRAIGHT_JOIN"})
 
 
@@ -40,6 +45,33 @@ def select(cursor: Cursor, charset: str) -> str:
     if cursor.accept("LIMIT"):
         text += f" LIMIT {expressions(cursor, charset, ',')}"
     return text
+
+
+def tables_read(stored: str) -> set[tuple[str, str]]:
+    """Return schema and table of all that the SELECT of a view reads, also in subqueries.
+
+    Args:
+        stored: the SELECT as TiDB stores it, any SELECT: a table has its schema there, only a CTE's name has none.
+
+    Raises:
+        UnsupportedSqlError: text that is no token, or an open quote.
+    """
+    tokens = tokenize(stored, MODE_NO_BACKSLASH_ESCAPES)
+    read: set[tuple[str, str]] = set()
+    opened: list[str] = []
+    for at, token in enumerate(tokens):
+        if token == _OPEN:
+            opened.append(tokens[at - 1].upper if at else "")
+        elif token == _CLOSE and opened:
+            opened.pop()
+        elif token.upper in _BEFORE_TABLES and not (opened and opened[-1] in _FROM_A_VALUE):
+            first = at + 1
+            while first < len(tokens) and tokens[first] == _OPEN:
+                first += 1
+            name = tokens[first : first + 3]
+            if [part.kind in _NAMES for part in name[::2]] == [True, True] and name[1] == _DOT:
+                read.add((name[0].text, name[2].text))
+    return read
 
 
 def _field(cursor: Cursor, charset: str) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sorters.core.sql.restore import restore
-from sorters.core.sql.tokens import SqlToken, TokenKind, UnsupportedSqlError, tokenize
+from sorters.core.sql.tokens import MODE_NO_BACKSLASH_ESCAPES, SqlToken, TokenKind, UnsupportedSqlError, tokenize
 
 Name = tuple[str, str]
 """Schema and table; the table is '' for a schema."""
@@ -115,7 +115,7 @@ def _may_change(query: str, names: StatementNames, sql_mode: int) -> bool:
     if any(changes(name) for name in names.tables):
         return True
     try:
-        tokens = tokenize(query, sql_mode) + tokenize(names.view_select)
+        tokens = tokenize(query, sql_mode) + tokenize(names.view_select, MODE_NO_BACKSLASH_ESCAPES)
     except UnsupportedSqlError:
         return True
     is_name = [token.kind in (TokenKind.WORD, TokenKind.NAME) for token in tokens]

@@ -10,13 +10,17 @@ from compose.stack.mariadb import LocalMariaDb
 from consumers.processors.apply.errors import RecoverRefusedError, RowRefusedError, ShapeDiffersError
 from schemas.config.changefeed import load_changefeed
 from schemas.ddl.job import DdlType
+from schemas.ids import UpstreamId
+from schemas.nodes.changefeed import ChangefeedInfo
 from schemas.sink.position import RowOp
+from schemas.sink.topic import sorter_config
 from sorters.core.feed.ddl_filter import events_to_send
 from sorters.core.feed.feed import compile_feed
+from sorters.core.feed.initial_schemas import initial_schemas
 from tests.support.database.apply import START_TS, Crash, Faults, Processor, faulty_connections, rows, run_sql, table
 from tests.support.database.apply_tables import A, B, feed, two_tables
 from tests.support.database.mariadb import mariadb
-from tests.support.recorded.ddl_jobs import job, snapshot, table_info
+from tests.support.recorded.ddl_jobs import job, snapshot, table_info, view_info
 from tests.support.topics.sink_log import SinkLog, form
 
 __all__ = ["feed", "mariadb"]
@@ -300,6 +304,51 @@ def test_apply_leaves_tables_that_are_there_as_they_are(mariadb: LocalMariaDb, f
     Processor(mariadb, _start_log(), feed).apply(20)
     assert rows(mariadb, "SELECT * FROM made.a") == [(1, 1, 3)]
     run_sql(mariadb, "DROP DATABASE made")
+
+
+def _log_with_views() -> SinkLog:
+    """A table as of the start under a route, and two views, of which the first reads the second; then a row."""
+    low = view_info(21, "low", "SELECT `id` AS `id`,`v` AS `v` FROM `d`.`a` WHERE `v`>0", "id", "n", view_security=1)
+    top = view_info(20, "top", "SELECT `x`.`n` AS `n` FROM `d`.`low` AS `x`", "w")
+    store = snapshot(("d", 1, [table_info(11, "a"), top, low]), ts=START_TS)
+    route = {"matcher": ["d.*"], "target-schema": "made"}
+    config = load_changefeed("mysql://u:p@h:1/", {"initial": "snapshot", "sink": {"dispatchers": [route]}})
+    info = ChangefeedInfo(changefeed_id="f", upstream=UpstreamId("u"), sink_uri="", config={}, start_ts=START_TS)
+    compiled = compile_feed(sorter_config(config, info, "h:1"), "default")
+    log = SinkLog()
+    for batch in initial_schemas(
+        store, START_TS, replace(compiled, partitions={compiled.default_topic: log.partitions}), 0
+    ):
+        for record in batch.to_pylist():
+            log.add(record["partition"], record["position"], record["key"], record["value"])
+    log.image(0, form("made.a", "id", "v"), 10, ("1", "(1,5)"), ("2", "(2,0)"))
+    log.watermark(20)
+    return log
+
+
+@pytest.mark.timeout(600)
+def test_apply_makes_views_as_of_the_start_behind_what_they_read_wherever_it_dies(
+    mariadb: LocalMariaDb, fresh_name: Callable[[str], str]
+) -> None:
+    def check() -> None:
+        assert (table(mariadb, "made.low"), table(mariadb, "made.top")) == ([(1, 5)], [(5,)])
+        made = "SELECT table_name, security_type FROM information_schema.views WHERE table_schema = 'made' ORDER BY 1"
+        assert rows(mariadb, made) == [("low", "INVOKER"), ("top", "DEFINER")]
+
+    run_sql(mariadb, "DROP DATABASE IF EXISTS made")
+    log, clean = _log_with_views(), Faults()
+    with faulty_connections(clean):
+        Processor(mariadb, log, fresh_name("clean"), parameters=ONE_BY_ONE).apply(20)
+    check()
+    for at in range(0, clean.count, 4):  # from the second one on the views are there
+        feed = fresh_name("killed")
+        with faulty_connections(Faults(at=at)), contextlib.suppress(Crash):
+            Processor(mariadb, log, feed, parameters=ONE_BY_ONE).apply(20)
+        Processor(mariadb, log, feed, revision=2).apply(20)
+        check()
+        if at % 8 == 0:
+            run_sql(mariadb, "DROP DATABASE made")
+    run_sql(mariadb, "DROP DATABASE IF EXISTS made")
 
 
 def test_apply_row_that_is_refused_within_an_image_is_named(mariadb: LocalMariaDb, feed: str) -> None:

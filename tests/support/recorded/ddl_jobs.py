@@ -89,6 +89,17 @@ def table_info(
     }
 
 
+def view_info(table_id: int, name: str, select: str, *columns: str, **fields: int) -> dict[str, Any]:
+    """Return the TableInfo of a view, with TiDB's ``view_*`` fields: see job 178 of the recording."""
+    named = [column(number, each, tp=0) for number, each in enumerate(columns or ("id",), 1)]
+    user = {"Username": "root", "Hostname": "127.0.0.1", "CurrentUser": False, "AuthUsername": "root"}
+    of_view = {"view_algorithm": 0, "view_definer": user, "view_security": 0, "view_checkoption": 1, "view_cols": None}
+    return {
+        **table_info(table_id, name, columns=named, pk_is_handle=False),
+        "view": {**of_view, "view_select": select, **fields},
+    }
+
+
 def snapshot(*schemas: tuple[str, int, list[dict[str, Any]]], ts: int = 10) -> SchemaStore:
     """Return a store with a snapshot of ``(schema, schema_id, tables)`` at ``ts``."""
     store = SchemaStore.empty()

@@ -4,7 +4,8 @@ import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any
+
+from confluent_kafka import KafkaError
 
 from producers.errors import DeliveryFailedError
 from schemas.errors import BusError
@@ -30,7 +31,7 @@ class Ending:
         log.error("%s failed", self._part, extra={"code": error.code, "error": str(error)})
         self._tell(error)
 
-    def kafka_error(self, error: Any) -> None:
+    def kafka_error(self, error: KafkaError) -> None:
         """Take librdkafka's own trouble: a broker that is away heals, a fatal error does not (idempotence is lost)."""
         if error.fatal():
             self.fail(DeliveryFailedError("the Kafka producer cannot go on", reason=error.str()))

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import OffsetSpec
+from confluent_kafka.admin import OffsetSpec, TopicMetadata
 
 from compose.local.promises import Hashes, PartitionCheck, SetDifference, compare_rows, row_hashes, total
 from consumers.control.changefeeds.store import ChangefeedStore
@@ -42,7 +42,7 @@ from schemas.tidb.table import TableVersion
 from sorters.core.filter.table_filter import TableFilter
 
 log = logging.getLogger(__name__)
-KafkaSettings = Mapping[str, Any]
+KafkaSettings = Mapping[str, object]
 """librdkafka's: servers, TLS, SASL."""
 
 READ_TIMEOUT_S = 30.0
@@ -289,7 +289,9 @@ def _read_topics(
                 raise SelfCheckError("topics do not come to their end", left=dict(list(left.items())[:5]))
 
 
-def _ends(kafka: KafkaSettings, metadata: dict[str, Any], topics: list[str]) -> dict[tuple[str, int], tuple[int, int]]:
+def _ends(
+    kafka: KafkaSettings, metadata: dict[str, TopicMetadata], topics: list[str]
+) -> dict[tuple[str, int], tuple[int, int]]:
     """Return the first and next offset of each partition, in two requests however many there are."""
     topic_partitions = []
     for topic in topics:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from edges.kafka.settings import FLAGS, KAFKA_KEYS, MECHANISMS, NUMBERS, PEM_FILES, PROTOCOLS, SERVERS
 from edges.properties import read_properties
@@ -45,7 +45,7 @@ class KafkaAccess:
             raise ConfigError("no Kafka broker is named; give --kafka, or bootstrap.servers in --kafka-config")
         return cls(servers, settings, str(config_file.resolve()))
 
-    def config(self) -> dict[str, Any]:
+    def config(self) -> dict[str, str]:
         """Return what every client of this cluster is made with; a caller adds what its own work needs."""
         return {**self.settings, SERVERS: self.servers}
 

@@ -7,7 +7,7 @@ of its own (:mod:`schemas.config.client_options`), with what the caller's work n
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 from confluent_kafka import Consumer, KafkaException, Producer
@@ -15,12 +15,13 @@ from confluent_kafka.admin import AdminClient
 
 from edges.kafka.errors import KafkaSettingsError
 
-_shared: "WeakValueDictionary[tuple[tuple[str, Any], ...], Any]" = WeakValueDictionary()
+_shared: "WeakValueDictionary[tuple[tuple[str, object], ...], AdminClient]" = WeakValueDictionary()
 """Admin clients by their settings."""
 _sharing = threading.Lock()
+_Client = TypeVar("_Client")
 
 
-def kafka_consumer(config: Mapping[str, Any], log: logging.Logger | None = None) -> Any:
+def kafka_consumer(config: Mapping[str, object], log: logging.Logger | None = None) -> Any:
     """Return a consumer; ``log`` takes librdkafka's own words, which go to stderr otherwise.
 
     Raises:
@@ -29,7 +30,7 @@ def kafka_consumer(config: Mapping[str, Any], log: logging.Logger | None = None)
     return _made(Consumer, config, log)
 
 
-def kafka_producer(config: Mapping[str, Any], log: logging.Logger | None = None) -> Any:
+def kafka_producer(config: Mapping[str, object], log: logging.Logger | None = None) -> Any:
     """Return a producer; see :func:`kafka_consumer`.
 
     Raises:
@@ -38,7 +39,7 @@ def kafka_producer(config: Mapping[str, Any], log: logging.Logger | None = None)
     return _made(Producer, config, log)
 
 
-def kafka_admin(config: Mapping[str, Any], log: logging.Logger | None = None) -> Any:
+def kafka_admin(config: Mapping[str, object], log: logging.Logger | None = None) -> AdminClient:
     """Return an admin client; see :func:`kafka_consumer`.
 
     Raises:
@@ -47,7 +48,7 @@ def kafka_admin(config: Mapping[str, Any], log: logging.Logger | None = None) ->
     return _made(AdminClient, config, log)
 
 
-def shared_admin(config: Mapping[str, Any], log: logging.Logger | None = None) -> Any:
+def shared_admin(config: Mapping[str, object], log: logging.Logger | None = None) -> AdminClient:
     """Return an admin client that all have in this process who ask with the same settings, as long as any of them does:
     each one is three threads and a connection. From any thread.
 
@@ -62,7 +63,7 @@ def shared_admin(config: Mapping[str, Any], log: logging.Logger | None = None) -
     return admin
 
 
-def _made(kind: Callable[..., Any], config: Mapping[str, Any], log: logging.Logger | None) -> Any:
+def _made(kind: Callable[..., _Client], config: Mapping[str, object], log: logging.Logger | None) -> _Client:
     try:
         return kind(dict(config), **({} if log is None else {"logger": log}))
     except (KafkaException, TypeError, ValueError) as error:

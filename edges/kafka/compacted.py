@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
@@ -14,7 +14,7 @@ _CONSUME_MAX: Final = 500
 _POLL_S: Final = 0.1
 
 
-def compacted_records(config: Mapping[str, Any], topic: str, timeout_s: float) -> Iterator[tuple[int, bytes, bytes]]:
+def compacted_records(config: Mapping[str, object], topic: str, timeout_s: float) -> Iterator[tuple[int, bytes, bytes]]:
     """Yield ``(offset, key, value)`` of all records that stood there when the call began; a tombstone's value is empty.
 
     Args:

@@ -1,7 +1,6 @@
 """What can go wrong with a client of Kafka, and with a topic that is read by offset."""
 
 from collections.abc import Mapping
-from typing import Any
 
 from schemas.errors import Action, BusError
 
@@ -24,6 +23,6 @@ class HistoryLostError(BusError):
     code, action = "sorter.history_lost", Action.STOP_CHANGEFEED
 
 
-def address_of(config: Mapping[str, Any]) -> str:
+def address_of(config: Mapping[str, object]) -> str:
     """Return which brokers a client of librdkafka's settings asks, for an error to say."""
     return str(config.get("bootstrap.servers", ""))

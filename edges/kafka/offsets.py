@@ -43,7 +43,7 @@ def value_of(message: Any) -> bytes:
 
 
 def offsets_consumer(
-    config: Mapping[str, Any], topic: str, *, fetch_wait_ms: int, log: logging.Logger | None = None
+    config: Mapping[str, object], topic: str, *, fetch_wait_ms: int, log: logging.Logger | None = None
 ) -> Any:
     """Return a consumer that reads by offset. ``fetch_wait_ms``: see librdkafka's ``fetch.wait.max.ms``; a fetch that
     has nothing to bring waits so long at the broker, and so does an ``assign`` that comes meanwhile.
@@ -166,7 +166,7 @@ class TopicReader:
 
     def __init__(
         self,
-        config: Mapping[str, Any],
+        config: Mapping[str, object],
         topic: str,
         *,
         fetch_wait_ms: int = _FETCH_WAIT_MS,

@@ -9,7 +9,7 @@ from edges.kafka.clients import kafka_producer
 KEEPS_ORDER: Final = {"enable.idempotence": True, "acks": "all"}
 
 
-def ordered_producer(config: Mapping[str, Any], log: logging.Logger | None = None) -> Any:
+def ordered_producer(config: Mapping[str, object], log: logging.Logger | None = None) -> Any:
     """Return a producer whose records are acknowledged by all replicas in sync, once each and in their order.
 
     Args:

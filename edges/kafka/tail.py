@@ -1,7 +1,7 @@
 """Follows the frontier topic: records as they are published, from an offset on, and none of them missing."""
 
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Self
 
 from confluent_kafka import TopicPartition
 
@@ -17,7 +17,7 @@ _FETCH_WAIT_MS = 500
 class FrontierTail:
     """Follows the frontier topic from an offset on; a context manager."""
 
-    def __init__(self, config: Mapping[str, Any], topic: str, start: int) -> None:
+    def __init__(self, config: Mapping[str, object], topic: str, start: int) -> None:
         """``config`` is librdkafka's: servers, TLS, SASL."""
         self._topic, self._at = topic, {0: start}
         self._consumer = offsets_consumer(config, topic, fetch_wait_ms=_FETCH_WAIT_MS)

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from confluent_kafka import KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import OffsetSpec
+from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from edges.kafka.clients import kafka_admin
 from edges.kafka.errors import KafkaUnreachableError, address_of
@@ -22,7 +22,7 @@ PATIENCE_S: Final = 15.0
 _RETRY_S: Final = 0.2
 
 
-def topic_states(config: Mapping[str, Any], topics: Collection[str]) -> dict[str, TopicState]:
+def topic_states(config: Mapping[str, object], topics: Collection[str]) -> dict[str, TopicState]:
     """Return the state of each topic. ``config`` is librdkafka's: servers, TLS, SASL.
 
     Raises:
@@ -43,7 +43,7 @@ def topic_states(config: Mapping[str, Any], topics: Collection[str]) -> dict[str
         time.sleep(_RETRY_S)
 
 
-def _asked(admin: Any, topics: list[str]) -> dict[str, TopicState]:
+def _asked(admin: AdminClient, topics: list[str]) -> dict[str, TopicState]:
     futures = admin.describe_topics(TopicCollection(topics), request_timeout=ANSWER_S)
     described = {name: future.result() for name, future in futures.items()}
     wanted = {
@@ -64,7 +64,7 @@ def _asked(admin: Any, topics: list[str]) -> dict[str, TopicState]:
     }
 
 
-def seen_topics(config: Mapping[str, Any], topics: Collection[str]) -> dict[str, SeenTopic]:
+def seen_topics(config: Mapping[str, object], topics: Collection[str]) -> dict[str, SeenTopic]:
     """Return how topics are set, of those that there are; without what we may not see.
 
     Raises:

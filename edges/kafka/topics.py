@@ -7,10 +7,10 @@ into words of its own.
 
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import ConfigResource, NewTopic, ResourceType
+from confluent_kafka.admin import AdminClient, ClusterMetadata, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
 TOPICS_A_REQUEST: Final = 500
 """A broker makes some hundred topics a second, and answers when it has made all that it was asked for."""
@@ -20,13 +20,13 @@ APPEAR_POLL_S: Final = 0.05
 """Between two looks for a topic that has just been created."""
 
 
-def partition_counts(cluster: Any) -> dict[str, int]:
+def partition_counts(cluster: ClusterMetadata) -> dict[str, int]:
     """Return how many partitions each topic has that a ``ClusterMetadata`` knows without an error."""
     return {name: len(topic.partitions) for name, topic in cluster.topics.items() if topic.error is None}
 
 
 def create_topics(
-    admin: Any, wanted: Mapping[str, tuple[int, Mapping[str, str]]], replication: int
+    admin: AdminClient, wanted: Mapping[str, tuple[int, Mapping[str, str]]], replication: int
 ) -> dict[str, KafkaException]:
     """Create topics; return those that were refused, with the reason. One that is there already was made by another.
 
@@ -53,7 +53,7 @@ def create_topics(
     return refused
 
 
-def delete_topics(admin: Any, names: Sequence[str]) -> dict[str, KafkaException]:
+def delete_topics(admin: AdminClient, names: Sequence[str]) -> dict[str, KafkaException]:
     """Delete topics; return those that were refused, with the reason. One that is not there was deleted by another."""
     refused = {}
     for some in _requests(names):
@@ -68,11 +68,11 @@ def delete_topics(admin: Any, names: Sequence[str]) -> dict[str, KafkaException]
 
 def is_passing(error: KafkaException) -> bool:
     """Tell whether a broker may take later what it has not taken now."""
-    reason: Any = error.args[0]
+    reason: KafkaError = error.args[0]
     return bool(reason.retriable()) or reason.code() in (KafkaError._TIMED_OUT, KafkaError._TRANSPORT)
 
 
-def await_topics(admin: Any, names: Collection[str], patience_s: float) -> tuple[dict[str, int], list[str]]:
+def await_topics(admin: AdminClient, names: Collection[str], patience_s: float) -> tuple[dict[str, int], list[str]]:
     """Return all partition counts once the broker that we ask has heard of ``names``, and those it has not in time.
 
     Raises:
@@ -87,20 +87,22 @@ def await_topics(admin: Any, names: Collection[str], patience_s: float) -> tuple
         time.sleep(APPEAR_POLL_S)
 
 
-def topic_settings(admin: Any, names: Sequence[str], patience_s: float) -> dict[str, dict[str, Any]]:
+def topic_settings(admin: AdminClient, names: Sequence[str], patience_s: float) -> dict[str, dict[str, ConfigEntry]]:
     """Return the settings of each topic as its brokers have them, by name.
 
     Raises:
         KafkaException: one is not there, or is hidden from us; or the brokers do not answer within ``patience_s``.
     """
-    settings: dict[str, dict[str, Any]] = {}
+    settings: dict[str, dict[str, ConfigEntry]] = {}
     for some in _requests(names):
         resources = [ConfigResource(ResourceType.TOPIC, name) for name in some]
         settings |= zip(some, described(admin, resources, patience_s), strict=True)
     return settings
 
 
-def described(admin: Any, resources: Sequence[ConfigResource], patience_s: float) -> list[dict[str, Any]]:
+def described(
+    admin: AdminClient, resources: Sequence[ConfigResource], patience_s: float
+) -> list[dict[str, ConfigEntry]]:
     """Return the settings of each; a topic that this broker has not heard of yet is asked for again.
 
     Raises:

@@ -147,7 +147,7 @@ class RegistryAccess:
         check_tls_files(*(dict(self.settings).get(key, "") for key in _TLS_KEYS))
         from confluent_kafka.schema_registry import SchemaRegistryClient
 
-        config: dict[str, Any] = {"url": self.url, **dict(self.settings)}
+        config: dict[str, object] = {"url": self.url, **dict(self.settings)}
         if self.user_info:
             config[_USER_INFO] = self.user_info
         return SchemaRegistryClient(config | {key.replace("_", "."): value for key, value in more.items()})

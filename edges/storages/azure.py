@@ -31,9 +31,9 @@ class AzureObjects:
     """See :class:`~edges.storages.objects.Objects`."""
 
     container: ContainerClient
-    sealed: Mapping[str, Any]
+    sealed: Mapping[str, object]
     """What each request that reads or writes content says of its encryption."""
-    scoped: Mapping[str, Any]
+    scoped: Mapping[str, object]
     """What each one that writes says beside."""
     tier: StandardBlobTier | None
     removed_at_once: int = 1

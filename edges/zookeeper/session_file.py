@@ -60,7 +60,7 @@ class SessionFile:
         if noted is None or noted["servers"] != access.servers:
             return False
         session = read_int(noted["session"], bits=63)
-        client = access.client(timeout_s, client_id=(session, bytes.fromhex(noted["password"])))
+        client = access.client(timeout_s, client_id=(session, bytes.fromhex(read_text(noted["password"]))))
         try:
             client.start(timeout=CONNECT_TIMEOUT_S)
             stood = client.client_id is not None and client.client_id[0] == session
@@ -100,7 +100,7 @@ class SessionFile:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _noted(self) -> dict[str, Any] | None:
+    def _noted(self) -> dict[str, object] | None:
         if self._file < 0:
             return None
         text = os.pread(self._file, _FILE_BYTES_MAX, 0)
@@ -118,7 +118,7 @@ class SessionFile:
             return None
         return noted if boot and boot == _boot_id() else None
 
-    def _write(self, noted: dict[str, Any] | None) -> None:
+    def _write(self, noted: dict[str, object] | None) -> None:
         if self._file < 0:
             return
         try:

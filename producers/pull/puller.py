@@ -8,7 +8,9 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Final
+
+from confluent_kafka import KafkaError
 
 from edges.kafka.access import KafkaAccess
 from edges.registry.access import RegistryAccess
@@ -325,7 +327,7 @@ class Puller:
         landed_ts = self._landing.book.landed_ts()[status.span]
         return replace(status, resolved_ts=landed_ts, reason=str(refused), kind=refused.kind)
 
-    def _kafka_error(self, error: Any) -> None:
+    def _kafka_error(self, error: KafkaError) -> None:
         self._kafka_trouble = str(error.str())
         self._ending.kafka_error(error)
 

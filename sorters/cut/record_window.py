@@ -27,7 +27,9 @@ Record = tuple[int, bytes]
 class RecordWindow:
     """One consumer, assigned and never subscribed, and those records of the last read that stand above its starts."""
 
-    def __init__(self, config: Mapping[str, str], topic: str, *, stopped: Callable[[], bool] = lambda: False) -> None:
+    def __init__(
+        self, config: Mapping[str, object], topic: str, *, stopped: Callable[[], bool] = lambda: False
+    ) -> None:
         """``config`` is librdkafka's: servers, TLS, SASL; ``stopped`` gives up a read that is under way."""
         self.topic = topic
         self._stopped = stopped
@@ -38,7 +40,7 @@ class RecordWindow:
         self._consumer = offsets_consumer(config, topic, fetch_wait_ms=_FETCH_WAIT_MS)
 
     @classmethod
-    def maker(cls, config: Mapping[str, str], topic: str) -> "Callable[[Callable[[], bool]], RecordWindow]":
+    def maker(cls, config: Mapping[str, object], topic: str) -> "Callable[[Callable[[], bool]], RecordWindow]":
         """Return what makes one, of the function that stops it."""
         return lambda stopped: cls(config, topic, stopped=stopped)
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from schemas.producer_figures import NO_PRODUCER, ProducerFigures
 from schemas.sink.fence import NO_FENCE
@@ -11,7 +11,7 @@ from sorters.core.records.order import OutputRecords
 from sorters.cut.sink_writer import BATCH_BYTES, SinkWriter
 from sorters.log.failures import KafkaUnreachableError
 
-NOWHERE: Final[Mapping[str, Any]] = {}
+NOWHERE: Final[Mapping[str, object]] = {}
 """The options of a sink that nothing is written to, where others have librdkafka's, which are never empty."""
 
 
@@ -69,7 +69,7 @@ class Nowhere:
 
 
 def record_writer(
-    config: Mapping[str, Any],
+    config: Mapping[str, object],
     *,
     batch_bytes: int = BATCH_BYTES,
     stopped: Callable[[], bool] = lambda: False,

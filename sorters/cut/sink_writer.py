@@ -14,7 +14,6 @@ way, and likewise once the first message of a queue is older than ``linger.ms``
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -60,7 +59,7 @@ class SinkWriter:
 
     def __init__(
         self,
-        config: Mapping[str, Any],
+        config: Mapping[str, object],
         *,
         batch_bytes: int = BATCH_BYTES,
         stopped: Callable[[], bool] = lambda: False,
@@ -81,11 +80,11 @@ class SinkWriter:
         self._stopped, self._waiting = stopped, waiting
         self._row_bytes = 1
         """Mean size of the rows that were queued last."""
-        limits: dict[str, Any] = {
+        limits: dict[str, object] = {
             "message.timeout.ms": 0,
             "linger.ms": LINGER_MS,
             "batch.size": min(batch_bytes, BATCH_BYTES),
-            "queue.buffering.max.kbytes": max(QUEUE_KIB, 2 * int(config.get("message.max.bytes", 0)) // 1024),
+            "queue.buffering.max.kbytes": max(QUEUE_KIB, 2 * int(str(config.get("message.max.bytes", 0))) // 1024),
             "delivery.report.only.error": True,
         }
         if config.get("enable.idempotence"):

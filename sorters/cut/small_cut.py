@@ -8,7 +8,6 @@ import contextlib
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from edges.kafka.offsets import TopicReader
 from schemas.sink.fence import NO_FENCE
@@ -119,7 +118,7 @@ class SmallCut:
         self,
         raw_reader: Callable[[Callable[[], bool]], RawReader],
         image_reader: Callable[[Callable[[], bool]], TopicReader],
-        sink_config: Mapping[str, Any],
+        sink_config: Mapping[str, object],
         share: FeedShare | None = None,
     ) -> None:
         """Both readers read until the function that they get says stop; ``image_reader`` returns one of the images

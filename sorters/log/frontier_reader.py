@@ -16,7 +16,7 @@ those end within its lease, some tens of records."""
 class FrontierReader:
     """The frontier topic by offset."""
 
-    def __init__(self, config: Mapping[str, str], topic: str) -> None:
+    def __init__(self, config: Mapping[str, object], topic: str) -> None:
         """``config`` is librdkafka's: servers, TLS, SASL."""
         self._reader = TopicReader(config, topic)
 

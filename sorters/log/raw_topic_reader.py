@@ -1,14 +1,13 @@
 """Reads a topic of the raw log by offset."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from edges.kafka.offsets import TopicReader
 from schemas.rawlog.record_check import RawRecord
 
 
 def raw_topic_reader(
-    config: Mapping[str, Any], topic: str, *, stopped: Callable[[], bool] = lambda: False
+    config: Mapping[str, object], topic: str, *, stopped: Callable[[], bool] = lambda: False
 ) -> TopicReader:
     """Return a reader whose records know what their capture has said of them, so that a damaged one is seen when it is
     taken apart (:class:`~schemas.rawlog.record_check.RawRecord`). The caller closes it.

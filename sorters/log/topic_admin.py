@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import ConfigResource, ResourceType
+from confluent_kafka.admin import ClusterMetadata, ConfigEntry, ConfigResource, ResourceType
 
 from edges.kafka.clients import shared_admin
+from edges.kafka.errors import address_of
 from edges.kafka.topics import await_topics, create_topics, described, is_passing, partition_counts, topic_settings
 from schemas.errors import Action, BusError
 from sorters.log.failures import KafkaUnreachableError
@@ -62,7 +63,7 @@ class TopicAdmin:
 
     def __init__(
         self,
-        config: Mapping[str, str | int | bool],
+        config: Mapping[str, object],
         *,
         partitions: int | None,
         replication: int,
@@ -74,7 +75,7 @@ class TopicAdmin:
         required-acks is -1, and what topics are created with beside the brokers' defaults.
         """
         self._client = shared_admin(config, log)
-        self._address = config.get("bootstrap.servers")
+        self._address = address_of(config)
         self._partitions = partitions
         self._replication = replication
         self._auto_create = auto_create
@@ -159,7 +160,7 @@ class TopicAdmin:
         except KafkaException as error:
             raise self._unreachable("sink topics are not readable", error) from error
 
-    def _create(self, topics: list[str], cluster: Any) -> None:
+    def _create(self, topics: list[str], cluster: ClusterMetadata) -> None:
         if not self._auto_create:
             raise TopicMissingError("topic is missing and auto-create-topic is false", topics=",".join(topics))
         self._check_broker(cluster)
@@ -189,14 +190,14 @@ class TopicAdmin:
         try:
             for topic, entries in topic_settings(self._client, topics, TIMEOUT_S).items():
                 self._check_replication(entries, topic=topic)
-                limits[topic] = int(entries[_MESSAGE_BYTES].value) - MESSAGE_OVERHEAD_BYTES
+                limits[topic] = int(entries[_MESSAGE_BYTES].value or 0) - MESSAGE_OVERHEAD_BYTES
         except KafkaException as error:
             if error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
                 raise TopicRefusedError("topic settings may not be read", reason=error.args[0].str()) from error
             raise self._unreachable("topic settings are not readable", error) from error
         return limits
 
-    def _check_broker(self, cluster: Any) -> None:
+    def _check_broker(self, cluster: ClusterMetadata) -> None:
         """Check what a new topic will inherit, before it is created with too few copies."""
         if not self._acks_all or not cluster.brokers:
             return
@@ -209,7 +210,7 @@ class TopicAdmin:
             raise self._unreachable("broker settings are not readable", error) from error
         self._check_replication(entries)
 
-    def _check_replication(self, entries: Mapping[str, Any], **where: object) -> None:
+    def _check_replication(self, entries: Mapping[str, ConfigEntry], **where: object) -> None:
         """Compare as TiCDC does: with replication-factor, also where the topic is there already."""
         least = entries.get(_MIN_INSYNC)
         if self._replication < 0:  # the brokers' default

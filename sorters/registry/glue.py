@@ -58,13 +58,15 @@ class GlueRegistry:
             raise _registry_error(error, where) from error
         if answer.get("Status", answer.get("SchemaVersionStatus")) == "FAILURE":
             raise SchemaRefusedError("schema registry refuses the schema", **where, reason="status FAILURE")
-        schema_id = self._ids[subject, schema] = uuid.UUID(answer["SchemaVersionId"]).int
+        schema_id = self._ids[subject, schema] = uuid.UUID(str(answer["SchemaVersionId"])).int
         return schema_id
 
-    def _add(self, subject: str, schema: str) -> dict[str, Any]:
+    def _add(self, subject: str, schema: str) -> dict[str, object]:
         schema_name = {"RegistryName": self._name, "SchemaName": subject}
         try:
-            answer: dict[str, Any] = self._client.register_schema_version(SchemaId=schema_name, SchemaDefinition=schema)
+            answer: dict[str, object] = self._client.register_schema_version(
+                SchemaId=schema_name, SchemaDefinition=schema
+            )
         except self._client.exceptions.EntityNotFoundException:
             answer = self._client.create_schema(
                 RegistryId={"RegistryName": self._name},

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from edges.kafka.offsets import TopicReader
 from schemas.rawlog.topics import RawTopics
@@ -80,8 +80,8 @@ class CutJob:
         raw_reader: Callable[[Callable[[], bool]], RawReader],
         *,
         topics: RawTopics,
-        raw_config: Mapping[str, Any],
-        sink_config: Mapping[str, Any],
+        raw_config: Mapping[str, object],
+        sink_config: Mapping[str, object],
         run_by: RunBy | None = None,
         name: str = "",
         share: FeedShare | None = None,

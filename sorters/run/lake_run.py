@@ -13,7 +13,6 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from edges.kafka.offsets import TopicReader
 from schemas.changes import RowChanges
@@ -73,7 +72,7 @@ class OwnReads:
 
     name: str
     """What frontier records call the changefeed (:func:`schemas.rawlog.images.image_feed`)."""
-    raw_config: Mapping[str, Any]
+    raw_config: Mapping[str, object]
     """librdkafka's, of the raw log."""
     topics: RawTopics
     folder: Path

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any
 
 from edges.kafka.access import KafkaAccess
 from edges.registry.access import RegistryAccess
@@ -122,7 +121,7 @@ def what_kafka_holds(
 
 
 def _beyond(
-    raw_config: Mapping[str, Any], topics: RawTopics, last: LastFrontier, store: SchemaStore, feed: CompiledFeed
+    raw_config: Mapping[str, object], topics: RawTopics, last: LastFrontier, store: SchemaStore, feed: CompiledFeed
 ) -> Beyond:
     """Count what landed above the consistent ts. Tables that came by a DDL beyond the frontier are known by id only."""
     seen: set[tuple[int, bytes]] = set()

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from edges.kafka.access import KafkaAccess
 from edges.kafka.producer_meter import WITH_STATISTICS
@@ -81,7 +81,9 @@ class RunParts:
             sources.raw_reader,
             topics=raw_topics,
             raw_config=raw_config,
-            sink_config=NOWHERE if config.uri.is_blackhole else _producer_options(config) | (own or WITH_STATISTICS),
+            sink_config=(
+                NOWHERE if config.uri.is_blackhole else {**_producer_options(config), **(own or WITH_STATISTICS)}
+            ),
             run_by=replace(run_by or RunBy(), by_changefeed=runner_of(config.sorter.run_cuts)),
             name=f"{info.namespace}/{info.changefeed_id}",
             share=share,
@@ -105,7 +107,7 @@ def _compiled(config: ChangefeedConfig, info: ChangefeedInfo, image_name: str, *
     return replace(feed, flow_writer=f"{info.epoch}-{VERSION}") if flow_written else feed
 
 
-def _topics_of(config: ChangefeedConfig, own: Mapping[str, Any]) -> TopicCounter:
+def _topics_of(config: ChangefeedConfig, own: Mapping[str, object]) -> TopicCounter:
     """Return who knows the sink's topics; ``own``: how the bus's own Kafka is reached, where they stand there."""
     if config.uri.is_blackhole:
         return BlackholeTopics(config)
@@ -119,5 +121,5 @@ def _topics_of(config: ChangefeedConfig, own: Mapping[str, Any]) -> TopicCounter
     )
 
 
-def _producer_options(config: ChangefeedConfig) -> dict[str, Any]:
+def _producer_options(config: ChangefeedConfig) -> Mapping[str, object]:
     return librdkafka_producer_options(config, lambda file: Path(file).read_text())

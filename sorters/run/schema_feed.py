@@ -18,7 +18,7 @@ from schemas.rawlog.ddl_record import decode_ddl_record
 class SchemaFeed:
     """Reads the ddl topic from its first record on."""
 
-    def __init__(self, config: Mapping[str, str], topic: str) -> None:
+    def __init__(self, config: Mapping[str, object], topic: str) -> None:
         """``config`` is librdkafka's: servers, TLS, SASL."""
         self._reader = TopicReader(config, topic)
         self._next = 0
@@ -59,7 +59,7 @@ class SchemaFeed:
         self.store.gc(checkpoint_ts)
 
 
-def schemas_at(config: Mapping[str, str], topic: str, ts: Ts) -> SchemaStore | None:
+def schemas_at(config: Mapping[str, object], topic: str, ts: Ts) -> SchemaStore | None:
     """Return the schemas that the ddl topic has at ``ts``; None: its snapshot has not landed, or is younger.
 
     Args:

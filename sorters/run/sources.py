@@ -5,7 +5,7 @@ Reads are of exact ranges, so what a run makes of them does not hang on who else
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Protocol
 
 from edges.kafka.tail import FrontierTail
 from edges.kafka.topic_state import topic_states
@@ -108,7 +108,7 @@ class RunSources(Protocol):
 class OwnSources:
     """Clients of the run's own."""
 
-    def __init__(self, raw_config: Mapping[str, Any], topics: RawTopics) -> None:
+    def __init__(self, raw_config: Mapping[str, object], topics: RawTopics) -> None:
         """``raw_config`` is librdkafka's: servers, TLS, SASL."""
         self._config, self._topics = raw_config, topics
         self.frontier = FrontierReader(raw_config, topics.frontier)
@@ -136,7 +136,7 @@ class OwnSources:
         self.schemas.close()
 
 
-def check_log_state(raw_config: Mapping[str, Any], topics: RawTopics, frontier: FrontierSource) -> None:
+def check_log_state(raw_config: Mapping[str, object], topics: RawTopics, frontier: FrontierSource) -> None:
     """Do what :meth:`RunSources.check_log` says, with one request for the topics' states."""
     end = frontier.end()
     if end:

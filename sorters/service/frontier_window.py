@@ -11,7 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, Self
+from typing import Self
 
 from edges.kafka.tail import FrontierTail
 from schemas.errors import BusError
@@ -33,7 +33,7 @@ class FrontierWindow:
     """One consumer in a thread of its own. :meth:`close` must be called."""
 
     def __init__(
-        self, config: Mapping[str, Any], topic: str, start: int, rest_s: Callable[[], float] = lambda: 0.0
+        self, config: Mapping[str, object], topic: str, start: int, rest_s: Callable[[], float] = lambda: 0.0
     ) -> None:
         """``config`` is librdkafka's; ``start`` is the offset to begin at; ``rest_s`` says how far beats are apart."""
         self._config, self._topic, self._rest_s = config, topic, rest_s

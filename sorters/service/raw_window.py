@@ -10,7 +10,7 @@ window jump, for those between would have to read alone: it reads on to there.
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, cast
+from typing import cast
 
 from confluent_kafka import TopicPartition
 
@@ -53,7 +53,7 @@ class RawWindow:
 
     def __init__(
         self,
-        config: Mapping[str, Any],
+        config: Mapping[str, object],
         topic: str,
         bytes_max: int = BYTES_MAX,
         is_shared: Callable[[], bool] = lambda: False,

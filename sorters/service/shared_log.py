@@ -3,7 +3,6 @@
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
 
 from schemas.ids import Ts
 from schemas.rawlog.frontier import FrontierRecord
@@ -25,7 +24,7 @@ CHECKED_S = 20.0
 class LockedFrontier:
     """A reader of the frontier topic by offset, for many threads, one at a time."""
 
-    def __init__(self, config: Mapping[str, Any], topic: str) -> None:
+    def __init__(self, config: Mapping[str, object], topic: str) -> None:
         """``config`` is librdkafka's."""
         self._reader, self._lock = FrontierReader(config, topic), threading.Lock()
 
@@ -57,7 +56,7 @@ class LockedFrontier:
 class SharedLog:
     """All readers of one raw log. :meth:`close` must be called, after its runs have ended."""
 
-    def __init__(self, raw_config: Mapping[str, Any], topics: RawTopics) -> None:
+    def __init__(self, raw_config: Mapping[str, object], topics: RawTopics) -> None:
         """``raw_config`` is librdkafka's: servers, TLS, SASL.
 
         Raises:

@@ -6,7 +6,6 @@ changefeed: its view is the store as published when it last asked for more; that
 
 import threading
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from schemas.ddl.bad_jobs import BadJob
 from schemas.ddl.schema_store import SchemaStore
@@ -17,7 +16,7 @@ from sorters.run.schema_feed import SchemaFeed
 class SharedSchemas:
     """One reader of a ddl topic. :meth:`close` must be called."""
 
-    def __init__(self, config: Mapping[str, Any], topic: str) -> None:
+    def __init__(self, config: Mapping[str, object], topic: str) -> None:
         """``config`` is librdkafka's."""
         self._feed = SchemaFeed(config, topic)
         self._lock = threading.Lock()

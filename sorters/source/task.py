@@ -29,7 +29,7 @@ CHUNK_BYTES: Final = 32 * 1024 * 1024
 class ChangesPartition(InputPartition):  # type: ignore[misc] # pyspark's classes have no types here
     """A task's work. Spark carries it from the driver's process to the task as it carries the code."""
 
-    kafka: Mapping[str, Any] = field(repr=False)
+    kafka: Mapping[str, object] = field(repr=False)
     """librdkafka's settings, secrets among them."""
     topic: str
     cut: Cut
@@ -59,7 +59,7 @@ class ChangesPartition(InputPartition):  # type: ignore[misc] # pyspark's classe
 class ImagePartition(InputPartition):  # type: ignore[misc] # pyspark's classes have no types here
     """A task that reads a chunk of the image which a query started at."""
 
-    kafka: Mapping[str, Any] = field(repr=False)
+    kafka: Mapping[str, object] = field(repr=False)
     """librdkafka's settings, secrets among them."""
     topic: str
     chunk: StartChunk

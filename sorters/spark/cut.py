@@ -42,8 +42,8 @@ class SparkCut:
         shared: SessionJobs,
         *,
         topics: RawTopics,
-        raw_config: Mapping[str, Any],
-        sink_config: Mapping[str, Any],
+        raw_config: Mapping[str, object],
+        sink_config: Mapping[str, object],
         name: str = "",
     ) -> None:
         """Both maps are librdkafka's; the sink's must keep the order, and hold texts where it could name files.

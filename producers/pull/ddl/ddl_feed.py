@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from typing import Any, Final
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 
 from edges.kafka.access import KafkaAccess
 from edges.kafka.errors import HistoryLostError, KafkaUnreachableError
@@ -276,7 +276,7 @@ class _DdlSink:
     def saturated(self) -> bool:
         return False
 
-    def _delivered(self, error: Any, message: Any) -> None:
+    def _delivered(self, error: KafkaError | None, message: Any) -> None:
         if error is not None:
             # Records behind it may be acknowledged all the same; nothing counts from here on.
             self._failure = self._failure or DeliveryFailedError(
@@ -296,9 +296,9 @@ class _Delivered:
     def __init__(self) -> None:
         self.count = 0
         self.end = 0
-        self.error: Any = None
+        self.error: KafkaError | None = None
 
-    def __call__(self, error: Any, message: Any) -> None:
+    def __call__(self, error: KafkaError | None, message: Any) -> None:
         if error is not None:
             self.error = error
         else:
@@ -325,7 +325,7 @@ def _produce(producer: RecordProducer, topic: str, record: DdlRecord, on_deliver
         return
 
 
-def job_table_info(records: list[DdlRecord]) -> dict[str, Any] | None:
+def job_table_info(records: list[DdlRecord]) -> dict[str, object] | None:
     """Return the newest TableInfo of mysql.tidb_ddl_job among snapshot records and jobs."""
     for record in reversed(records):
         info = record.payload if record.kind == "table" else (record.payload.get("binlog") or {}).get("TableInfo")

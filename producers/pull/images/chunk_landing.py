@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 
 from producers.errors import DeliveryFailedError, LandingHaltedError
 from producers.pull.images.image_log import OpenImageLog
@@ -110,7 +110,7 @@ class ChunkLanding:
             self._in_flight += 1
             self._in_flight_bytes += size
 
-        def delivered(error: Any, message: Any) -> None:
+        def delivered(error: KafkaError | None, message: Any) -> None:
             self._delivered(size, error, message)
 
         while True:
@@ -128,7 +128,7 @@ class ChunkLanding:
                 ) from error
             return
 
-    def _delivered(self, size: int, error: Any, message: Any) -> None:
+    def _delivered(self, size: int, error: KafkaError | None, message: Any) -> None:
         with self._acked:
             self._in_flight -= 1
             self._in_flight_bytes -= size

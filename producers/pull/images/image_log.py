@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from confluent_kafka import KafkaError
+
 from edges.kafka.access import KafkaAccess
 from edges.registry.access import RegistryAccess
 from producers.pull.landing.batch_schema import FIRST_TRY_S, UNREGISTERED
@@ -49,7 +51,7 @@ class ImageLog:
         *,
         partitions: int,
         compression: str,
-        on_error: Callable[[Any], None],
+        on_error: Callable[[KafkaError], None],
     ) -> None:
         """``partitions``: of region-events; the images topic is made with as many."""
         self._kafka, self._registry, self._topics, self._settings = kafka, registry, topics, settings

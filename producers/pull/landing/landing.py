@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 
 from producers.errors import DeliveryFailedError, LandingHaltedError, RowsLostError, RowTooLargeError
 from producers.pull.core.landing.book import LandingBook, Sent
@@ -301,7 +301,7 @@ class Landing:
                 continue
             return
 
-    def _delivered(self, sent: Sent, size: int, rows: int, error: Any, message: Any) -> None:
+    def _delivered(self, sent: Sent, size: int, rows: int, error: KafkaError | None, message: Any) -> None:
         """Take one delivery report. A failed record stays unacknowledged in the book: landed_ts cannot pass it."""
         self._in_flight.pop(sent, None)
         self._in_flight_bytes -= size

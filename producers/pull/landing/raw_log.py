@@ -137,7 +137,7 @@ def record_bytes_max(kafka: KafkaAccess, topic: str) -> int:
         if error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
             return RAW_MESSAGE_BYTES_MAX - RECORD_OVERHEAD_BYTES
         raise RawTopicError("a raw topic's settings are not readable", topic=topic, reason=error) from error
-    return min(int(config["max.message.bytes"].value), RAW_MESSAGE_BYTES_MAX) - RECORD_OVERHEAD_BYTES
+    return min(int(config["max.message.bytes"].value or 0), RAW_MESSAGE_BYTES_MAX) - RECORD_OVERHEAD_BYTES
 
 
 @contextmanager

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
+from confluent_kafka import KafkaError
+
 from edges.kafka.access import KafkaAccess
 from edges.kafka.errors import KafkaSettingsError
 from edges.kafka.producer import ordered_producer
@@ -12,7 +14,10 @@ from schemas.rawlog.topics import RAW_MESSAGE_BYTES_MAX
 
 
 def raw_log_producer(
-    kafka: KafkaAccess, compression: str, on_error: Callable[[Any], None], record_bytes: int = RAW_MESSAGE_BYTES_MAX
+    kafka: KafkaAccess,
+    compression: str,
+    on_error: Callable[[KafkaError], None],
+    record_bytes: int = RAW_MESSAGE_BYTES_MAX,
 ) -> Any:
     """Return a producer that loses nothing: acks of all replicas, idempotent, and it tries as long as it lives.
 

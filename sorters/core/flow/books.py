@@ -10,9 +10,9 @@ from sorters.core.flow.ledger import CutFlow
 _BY_TABLE = ("landed", "split", "ordered", "repeats", "written")
 
 
-def flow_as_plain(flow: CutFlow) -> dict[str, Any]:
+def flow_as_plain(flow: CutFlow) -> dict[str, object]:
     """Return the books as what JSON can hold; what is empty is left out."""
-    plain: dict[str, Any] = {name: _plain(sums) for name in _BY_TABLE if (sums := getattr(flow, name))}
+    plain: dict[str, object] = {name: _plain(sums) for name in _BY_TABLE if (sums := getattr(flow, name))}
     if flow.left_out:
         plain["left_out"] = {reason: _plain(sums) for reason, sums in flow.left_out.items()}
     if flow.gathered:

@@ -4,8 +4,6 @@ The format is that of ``data/tidb/mounted`` (its README): a value is text whatev
 that are binary or no UTF-8, or null; ``kind`` names the Go type that TiCDC holds.
 """
 
-from typing import Any
-
 import numpy as np
 
 from schemas.sink.position import RowOp
@@ -23,10 +21,10 @@ _KEY_FLAGS = CdcFlag.HANDLE_KEY | CdcFlag.UNIQUE_KEY
 _HANDLE_FSP = 6
 
 
-def mounted_object(row: MountedRow) -> dict[str, Any]:
+def mounted_object(row: MountedRow) -> dict[str, object]:
     """Return the JSON object of a mounted row; fields in alphabetical order, optional ones left out."""
     table = row.table
-    fields: dict[str, Any] = {
+    fields: dict[str, object] = {
         "columns": _columns(table, row.columns),
         "commit_ts": int(row.commit_ts),
         "handle": _handle(decode_row_key(row.key)),
@@ -56,14 +54,14 @@ def mounted_object(row: MountedRow) -> dict[str, Any]:
     return dict(sorted(fields.items()))
 
 
-def _columns(table: TableVersion, columns: Columns | None) -> list[dict[str, Any]] | None:
+def _columns(table: TableVersion, columns: Columns | None) -> list[dict[str, object]] | None:
     if columns is None:
         return None
     return [_column(column, value) for column, value in zip(table.columns, columns, strict=True)]
 
 
-def _column(column: ColumnVersion, value: Value) -> dict[str, Any]:
-    fields: dict[str, Any] = {
+def _column(column: ColumnVersion, value: Value) -> dict[str, object]:
+    fields: dict[str, object] = {
         "charset": column.charset,
         "collation": column.collation,
         "flag": int(column.cdc_flag),
@@ -124,7 +122,7 @@ def vector_text(vector: tuple[float, ...]) -> str:
     return "[" + ",".join(float_text(item, single=True) for item in vector) + "]"
 
 
-def _handle(key: RowKey) -> dict[str, Any]:
+def _handle(key: RowKey) -> dict[str, object]:
     if key.is_int:
         return {"int": True, "value": str(key.int_handle())}
     parts = ", ".join(_datum(datum) for datum in key.common_handle())

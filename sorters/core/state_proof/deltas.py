@@ -85,9 +85,9 @@ class StateDeltas:
             return self.tables
         return dict(self.tables) | {table: _joined(parts).once() for table, parts in self.repeatable.items()}
 
-    def as_plain(self) -> dict[str, Any]:
+    def as_plain(self) -> dict[str, object]:
         """Return it as what JSON can hold; empty for nothing."""
-        plain: dict[str, Any] = {}
+        plain: dict[str, object] = {}
         if self.tables:
             plain["tables"] = {str(table): [each.rows, each.xor, each.changes] for table, each in self.tables.items()}
         if self.repeatable:

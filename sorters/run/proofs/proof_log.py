@@ -41,7 +41,7 @@ WARN_S: Final = 60.0
 class ProofLog:
     """From any thread. :meth:`close` must be called; it writes what there is still to tell."""
 
-    def __init__(self, config: Mapping[str, Any], topic: str) -> None:
+    def __init__(self, config: Mapping[str, object], topic: str) -> None:
         """``config`` is librdkafka's: servers, TLS, SASL. Nothing is asked of Kafka before the first window comes."""
         self._config, self.topic = config, topic
         self._where = {"topic": topic, "address": address_of(config)}

@@ -37,7 +37,7 @@ _SETTINGS: Final = {
 class StateLog:
     """From any thread. :meth:`close` must be called. Nothing is asked of Kafka before the first call."""
 
-    def __init__(self, config: Mapping[str, Any], topic: str) -> None:
+    def __init__(self, config: Mapping[str, object], topic: str) -> None:
         """``config`` is librdkafka's: servers, TLS, SASL."""
         self._config, self.topic = config, topic
         self._where = {"topic": topic, "address": address_of(config)}

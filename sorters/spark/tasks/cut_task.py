@@ -8,7 +8,6 @@ import pickle
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from schemas.ids import TableId
 from schemas.rawlog.topics import RawTopics
@@ -36,7 +35,7 @@ class CutTask:
     """Orders to the task that runs a whole cut."""
 
     cut: Cut
-    raw_config: Mapping[str, Any]
+    raw_config: Mapping[str, object]
     """librdkafka's: servers, TLS, SASL."""
     topics: RawTopics
     raw_bytes_max: int
@@ -47,7 +46,7 @@ class CutTask:
     not_ready: frozenset[TableId]
     """Tables whose rows may not be written yet."""
     program: SentProgram
-    sink_config: Mapping[str, Any]
+    sink_config: Mapping[str, object]
     """librdkafka's, of a producer that keeps the order; with PEM texts and no files, which executors do not have."""
     fence: bytes = NO_FENCE
     """Of the attempt, without the task's."""

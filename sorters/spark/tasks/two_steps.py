@@ -56,7 +56,7 @@ class LookTask:
     """Orders to tasks that look which tables have rows in a cut, before it is run."""
 
     cut: Cut
-    raw_config: Mapping[str, Any]
+    raw_config: Mapping[str, object]
     """librdkafka's: servers, TLS, SASL."""
     topics: RawTopics
     tasks: int
@@ -67,7 +67,7 @@ class ReadTask:
     """Orders to the tasks of the first step."""
 
     cut: Cut
-    raw_config: Mapping[str, Any]
+    raw_config: Mapping[str, object]
     """librdkafka's: servers, TLS, SASL."""
     topics: RawTopics
     extras: OutputRecords
@@ -87,7 +87,7 @@ class WriteTask:
     folder: str | None
     """As in the first step."""
     row_join: RowJoin | None
-    sink_config: Mapping[str, Any]
+    sink_config: Mapping[str, object]
     """librdkafka's, of a producer that keeps the order; with PEM texts and no files, which executors do not have."""
     batch_bytes: int
     memory_bytes_max: int

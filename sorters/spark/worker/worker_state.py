@@ -21,7 +21,7 @@ _READERS = WarmClients[TopicReader](TopicReader.close)
 _WRITERS = WarmClients[RecordWriter](lambda writer: writer.abandon())
 
 
-def lend_reader(config: Mapping[str, Any], topic: str) -> AbstractContextManager[TopicReader]:
+def lend_reader(config: Mapping[str, object], topic: str) -> AbstractContextManager[TopicReader]:
     """Lend a reader of a raw topic; ``config`` is librdkafka's. Writers that wait take in what their clients say: each
     task reads, and Spark gives tasks to the worker that waited longest, or ends it after a minute.
     """
@@ -30,12 +30,12 @@ def lend_reader(config: Mapping[str, Any], topic: str) -> AbstractContextManager
     return _READERS.lend((_key(config), topic), lambda: raw_topic_reader(dict(config), topic))
 
 
-def lend_writer(config: Mapping[str, Any], batch_bytes: int) -> AbstractContextManager[RecordWriter]:
+def lend_writer(config: Mapping[str, object], batch_bytes: int) -> AbstractContextManager[RecordWriter]:
     """Lend a writer; ``config`` is librdkafka's, of a producer that keeps the order, or of no sink at all."""
     return _WRITERS.lend((_key(config), batch_bytes), lambda: record_writer(config, batch_bytes=batch_bytes))
 
 
-def _key(config: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+def _key(config: Mapping[str, object]) -> tuple[tuple[str, Any], ...]:
     return tuple(sorted(config.items()))
 
 

@@ -24,11 +24,12 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import psutil
-from confluent_kafka import Consumer, Message, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 
 from compose.local.bus import BusOptions, LocalBus
 from compose.ports import LOOPBACK
@@ -223,7 +224,7 @@ def _measure(
         consumer.close()
 
 
-def _arrivals(messages: Sequence[Message], arrived_s: float) -> list[Arrival]:
+def _arrivals(messages: Sequence[Any], arrived_s: float) -> list[Arrival]:
     """Return the rows among messages; the others are DDL events and watermarks."""
     arrivals = []
     for message in messages:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
@@ -202,7 +203,7 @@ class Arrivals:
         lags: dict[str, list[float]] = {}
         until = time.monotonic() + seconds
         while time.monotonic() < until:
-            messages = self._consumer.consume(10_000, timeout=0.02)
+            messages: list[Any] = self._consumer.consume(10_000, timeout=0.02)
             arrived_s = time.time()
             for message in messages:
                 position = decode_position(dict(message.headers() or [])[POSITION_HEADER])

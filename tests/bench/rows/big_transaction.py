@@ -89,7 +89,7 @@ def _peak_rss_bytes() -> int:
 def verify(kafka: str, topic: str, transaction: Transaction) -> None:
     """Read the topic: each row once, with its value."""
     seen = np.zeros(transaction.rows, np.uint8)
-    consumer = Consumer({"bootstrap.servers": kafka, "group.id": "bench", "enable.auto.commit": False})
+    consumer: Any = Consumer({"bootstrap.servers": kafka, "group.id": "bench", "enable.auto.commit": False})
     topic_partitions = [
         TopicPartition(topic, number, 0) for number in consumer.list_topics(topic).topics[topic].partitions
     ]

@@ -133,7 +133,7 @@ def _figure(shape: str, table: TableVersion, rows: RowChanges, per_record: int, 
 def _produce_us(records: OutputRecords) -> float:
     """Return the CPU time of handing a row to a client, which cannot send it; what sending takes is not in it."""
     config = {"bootstrap.servers": "127.0.0.1:1", "queue.buffering.max.messages": 1_000_000, "log_level": 0}
-    producer, headers = Producer(config), dict[str, bytes]()
+    producer, headers = Producer(config), dict[str, str | bytes | None]()
     names = ("topic", "partition", "key", "value", "position")
     started = time.process_time()
     columns = (records.column(name).to_pylist() for name in names)

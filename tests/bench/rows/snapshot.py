@@ -30,6 +30,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
@@ -70,7 +71,7 @@ class Reader:
 
     def read(self) -> None:
         """Take what there is."""
-        messages = self.consumer.consume(5_000, timeout=0.02)
+        messages: list[Any] = self.consumer.consume(5_000, timeout=0.02)
         arrived_s = time.time()
         for message in messages:
             position = decode_position(dict(message.headers() or [])[POSITION_HEADER])

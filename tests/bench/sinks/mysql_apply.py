@@ -141,7 +141,7 @@ def _fill(kafka: str, topic: str, literals: list[SqlRow]) -> None:
             position = Position(
                 Ts(last.commit_ts), PositionClass.ROW, Ts(last.start_ts), RowOp.INSERT, last.key
             ).encode()
-            headers = [(POSITION_HEADER, position)]
+            headers: dict[str, str | bytes | None] = {POSITION_HEADER: position}
             producer.produce(
                 topic, encode_rows(forms[number], rows), encode_form(forms[number]), number, headers=headers
             )
@@ -152,7 +152,8 @@ def _fill(kafka: str, topic: str, literals: list[SqlRow]) -> None:
 
 def _watermark(producer: Producer, topic: str, ts: Ts) -> None:
     for partition in range(PARTITIONS):
-        headers = [(POSITION_HEADER, Position(ts, PositionClass.WATERMARK).encode())]
+        encoded = Position(ts, PositionClass.WATERMARK).encode()
+        headers: dict[str, str | bytes | None] = {POSITION_HEADER: encoded}
         producer.produce(topic, encode_watermark(ts), None, partition, headers=headers)
 
 
@@ -238,7 +239,7 @@ def _lag(kafka: str, server: LocalMariaDb) -> None:
             ]
             number = sent // batch % TABLES
             position = Position(Ts(ts), PositionClass.ROW, Ts(ts - 1), RowOp.INSERT, rows[-1].key).encode()
-            headers = [(POSITION_HEADER, position)]
+            headers: dict[str, str | bytes | None] = {POSITION_HEADER: position}
             producer.produce(
                 sink_topic(info), encode_rows(forms[number], rows), encode_form(forms[number]), number, headers=headers
             )

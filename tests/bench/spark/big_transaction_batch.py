@@ -104,7 +104,7 @@ def _transaction(log: RawLog, start: int, end: int, ts: int, *, publish: bool = 
 
 def _check(kafka: str, topic: str, rows: int) -> None:
     """Read the topic; raise AssertionError if a row is missing, there twice, or out of order."""
-    consumer = Consumer({"bootstrap.servers": kafka, "group.id": "bench", "enable.auto.commit": False})
+    consumer: Any = Consumer({"bootstrap.servers": kafka, "group.id": "bench", "enable.auto.commit": False})
     ends = {
         partition: consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=20)[1]
         for partition in range(SINK_PARTITIONS)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from confluent_kafka import Consumer, TopicPartition
 
@@ -59,7 +60,7 @@ def read_partition(kafka: str, topic: str, partition: int, low: int, high: int) 
     values: list[bytes] = []
     if low >= high:
         return values
-    consumer = Consumer({"bootstrap.servers": kafka, "group.id": "test", "enable.auto.commit": False})
+    consumer: Any = Consumer({"bootstrap.servers": kafka, "group.id": "test", "enable.auto.commit": False})
     try:
         consumer.assign([TopicPartition(topic, partition, low)])
         deadline = time.monotonic() + 30

@@ -19,6 +19,7 @@ from compose.stack.children import Child, Nursery
 from compose.stack.jars import kafka_jars, pyspark_jars
 from compose.stack.java import find_java
 from compose.stack.secure.acls import admit
+from edges.kafka.clients import kafka_admin
 from edges.kafka.settings import KAFKA_KEYS
 from edges.properties import read_properties
 from edges.zookeeper.access import ZOOKEEPER_KEYS
@@ -115,9 +116,9 @@ def test_broker_of_the_deployment_lets_in_the_captures_user_to_the_buss_own_topi
 
     capture = read_properties(secrets / "capture-1" / "kafka.properties", KAFKA_KEYS)
     capture |= {"bootstrap.servers": kafka["client"], "ssl.ca.location": str(secrets / "capture-1" / "ca.pem")}
-    create(AdminClient(capture), "tidebus.default.region-events")
+    create(kafka_admin(capture), "tidebus.default.region-events")
     with pytest.raises(KafkaException) as refused:
-        create(AdminClient(capture), "orders")
+        create(kafka_admin(capture), "orders")
     assert refused.value.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
 
     for wrong in ({"sasl.password": "guessed"}, {"security.protocol": "PLAINTEXT"}, {"security.protocol": "SSL"}):

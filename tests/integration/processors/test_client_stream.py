@@ -26,7 +26,7 @@ DEADLINE_S = 240.0
 def write(kafka: str, topic: str, records: list[StreamRecord]) -> None:
     producer = Producer({"bootstrap.servers": kafka, "linger.ms": 5, "enable.idempotence": True})
     for record in records:
-        headers = [(POSITION_HEADER, record.position)]
+        headers: dict[str, str | bytes | None] = {POSITION_HEADER: record.position}
         producer.produce(topic, record.value, record.key, record.topic_partition.partition, headers=headers)
     assert producer.flush(120) == 0
 

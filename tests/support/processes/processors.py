@@ -52,7 +52,7 @@ class Processors:
     def produce(self, records: list[SinkRecord]) -> None:
         producer = Producer({"bootstrap.servers": self.addresses.kafka, "linger.ms": 5, "enable.idempotence": True})
         for record in records:
-            headers = [(POSITION_HEADER, record.position)]
+            headers: dict[str, str | bytes | None] = {POSITION_HEADER: record.position}
             producer.produce(sink_topic(self.info), record.value, record.key, record.partition, headers=headers)
         assert producer.flush(60) == 0
 

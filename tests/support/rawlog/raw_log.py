@@ -252,7 +252,7 @@ class SinkRecord:
 
 def read_topic(kafka: str, topic: str) -> list[SinkRecord]:
     """Return all records of a topic now, partition after partition, each in the order of its offsets."""
-    consumer = Consumer({"bootstrap.servers": kafka, "group.id": "tests", "enable.auto.commit": False})
+    consumer: Any = Consumer({"bootstrap.servers": kafka, "group.id": "tests", "enable.auto.commit": False})
     records: list[SinkRecord] = []
     try:
         for partition in sorted(consumer.list_topics(topic, timeout=20).topics[topic].partitions):

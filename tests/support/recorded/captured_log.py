@@ -3,6 +3,7 @@
 import contextlib
 import time
 from itertools import accumulate, combinations
+from typing import Any
 
 import numpy as np
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
@@ -44,7 +45,7 @@ def reached(kafka: str, topics: RawTopics, ts: Ts) -> None:
 
 def raw_rows(kafka: str, topics: RawTopics, partitions: int) -> list[list[list[Change]]]:
     """Return the rows of each record, by partition and offset."""
-    consumer = Consumer({"bootstrap.servers": kafka, "group.id": "test", "enable.auto.commit": False})
+    consumer: Any = Consumer({"bootstrap.servers": kafka, "group.id": "test", "enable.auto.commit": False})
     out: list[list[list[Change]]] = [[] for _ in range(partitions)]
     ends = {p: consumer.get_watermark_offsets(TopicPartition(topics.region_events, p))[1] for p in range(partitions)}
     consumer.assign([TopicPartition(topics.region_events, p, OFFSET_BEGINNING) for p in ends])

@@ -31,7 +31,7 @@ def write_topic(kafka: str, name: str, topic: Topic) -> None:
     producer = Producer({"bootstrap.servers": kafka, "enable.idempotence": True})
     for records in topic.values():
         for record in records:
-            headers = [(POSITION_HEADER, record.position)]
+            headers: dict[str, str | bytes | None] = {POSITION_HEADER: record.position}
             producer.produce(name, record.value, record.key, record.partition, headers=headers)
     assert producer.flush(60) == 0
 

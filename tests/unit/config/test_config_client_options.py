@@ -106,7 +106,7 @@ def test_librdkafka_options_are_taken_by_the_client(compression: str, acks: str)
     uri = f"{PLAIN}&compression={compression}&required-acks={acks}&dial-timeout=10ms&read-timeout=1ms"
     config = load_changefeed(uri + "&max-message-bytes=2147483647" + SASL)
     Producer(librdkafka_producer_options(config))
-    AdminClient(librdkafka_options(config))
+    AdminClient({**librdkafka_options(config)})
 
 
 def test_librdkafka_producer_options_with_pem_texts_name_no_files() -> None:

@@ -1,6 +1,6 @@
 """A part of the producer fails once and tells once."""
 
-from types import SimpleNamespace
+from confluent_kafka import KafkaError
 
 from producers.ending import Ending
 from producers.errors import DeliveryFailedError, RawTopicError
@@ -20,6 +20,6 @@ def test_ending_kafka_trouble_that_heals_ends_nothing_and_a_fatal_one_does() -> 
     errors: list[BusError] = []
     ending = Ending("part", errors.append)
     for fatal in (False, True):
-        ending.kafka_error(SimpleNamespace(fatal=lambda fatal=fatal: fatal, str=lambda: "out of order"))
+        ending.kafka_error(KafkaError(KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, "out of order", fatal=fatal))
     assert [type(error) for error in errors] == [DeliveryFailedError]
     assert "out of order" in str(errors[0])

@@ -73,7 +73,7 @@ class Backend(Protocol):
 
     def captures(self) -> Sequence[CaptureInfo]: ...
 
-    def settings(self) -> Mapping[str, Any]:
+    def settings(self) -> Mapping[str, object]:
         """Return what this capture was started with, without secrets, by TiCDC's names where it has them."""
         ...
 
@@ -103,7 +103,7 @@ class Backend(Protocol):
         """Return which partitions of a changefeed's topic each processor applies; none where its sink is Kafka."""
         ...
 
-    def sorter(self, changefeed_id: str, namespace: str) -> Mapping[str, Any] | None:
+    def sorter(self, changefeed_id: str, namespace: str) -> Mapping[str, object] | None:
         """Return what is known of the changefeed's sorter process (``host``, ``pid``, …); None: none runs."""
         ...
 
@@ -140,7 +140,7 @@ class Backend(Protocol):
         """Go on with images of tables; none named: of all. Return what is asked then."""
         ...
 
-    def proofs(self, feed: StoredFeed, records_max: int) -> Sequence[Mapping[str, Any]]:
+    def proofs(self, feed: StoredFeed, records_max: int) -> Sequence[Mapping[str, object]]:
         """Return a changefeed's newest proofs, oldest first, among so many of its upstream's newest.
 
         Raises:
@@ -164,25 +164,25 @@ class Backend(Protocol):
         """
         ...
 
-    def explain(self, request: FeedRequest) -> dict[str, Any]:
+    def explain(self, request: FeedRequest) -> dict[str, object]:
         """Return for every table where its rows go and in what; of a Kafka which rights that needs, of another sink
         ``kind`` (database, files, lake, nowhere).
         """
         ...
 
-    def first_messages(self, request: FeedRequest) -> dict[str, Any]:
+    def first_messages(self, request: FeedRequest) -> dict[str, object]:
         """Return some messages that a changefeed would write, of rows that the raw log has, and what would stop it; the
         rows themselves (``is_rows``) where its sink is no Kafka. It writes nowhere.
         """
         ...
 
-    def log_lines(self) -> Sequence[Mapping[str, Any]]:
+    def log_lines(self) -> Sequence[Mapping[str, object]]:
         """Return the newest warnings and errors of this capture's log, oldest first, as JSON logs have them, redacted
         as the log is.
         """
         ...
 
-    def checks(self) -> Sequence[Mapping[str, Any]]:
+    def checks(self) -> Sequence[Mapping[str, object]]:
         """Return what this machine has and lacks, and how upstream and raw log stand: name, ok, needed, said."""
         ...
 
@@ -194,7 +194,7 @@ class Backend(Protocol):
         """Return all nodes of the cluster in ZooKeeper with their values, secrets masked, by path."""
         ...
 
-    def resolve_lock(self, region: RegionId, ts: Ts | None) -> Mapping[str, Any]:
+    def resolve_lock(self, region: RegionId, ts: Ts | None) -> Mapping[str, object]:
         """Resolve the locks in a region; return what was done."""
         ...
 

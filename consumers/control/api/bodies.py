@@ -8,7 +8,7 @@ from typing import Any, Final
 from urllib.parse import parse_qsl
 
 from consumers.control.api.access.errors import ApiError
-from consumers.control.api.replica_config import shown_config
+from consumers.control.api.replica_config import laid_over, shown_config
 from consumers.control.changefeeds.stored_feed import StoredFeed as StoredFeed
 from consumers.control.changefeeds.verbs import ConfigChange
 from consumers.control.cluster.capture_registry import CaptureInfo
@@ -38,7 +38,7 @@ def feed_body(
 ) -> dict[str, Any]:
     """Return a ChangeFeedInfo. ``tasks``: which of its tables each capture replicates."""
     info, state = feed.info, feed.state
-    config, protocol = shown_config(info.config), _protocol_of(info.sink_uri)
+    config = laid_over(shown_config(info.config), {"sink": _protocol_of(info.sink_uri)})
     return {
         "upstream_id": upstream_id,
         "namespace": info.namespace,
@@ -49,7 +49,7 @@ def feed_body(
         "start_ts": info.start_ts,
         "target_ts": info.target_ts or 0,
         "admin_job_type": ADMIN_JOBS[state],
-        "config": {**config, "sink": {**config["sink"], **protocol}},
+        "config": config,
         "state": shown_state(state),
         "error": error_body_of(feed),
         "creator_version": info.creator_version,
@@ -70,7 +70,7 @@ def _protocol_of(uri: str) -> dict[str, str]:
     return {"protocol": given} if given else {}
 
 
-def common_body(feed: StoredFeed, upstream_id: int) -> dict[str, Any]:
+def common_body(feed: StoredFeed, upstream_id: int) -> dict[str, object]:
     """Return one item of the list of changefeeds."""
     return {
         "upstream_id": upstream_id,
@@ -84,7 +84,7 @@ def common_body(feed: StoredFeed, upstream_id: int) -> dict[str, Any]:
     }
 
 
-def status_body(feed: StoredFeed) -> dict[str, Any]:
+def status_body(feed: StoredFeed) -> dict[str, object]:
     """Return a changefeed's short status. An error that it tries to get over is a warning, as TiCDC shows it."""
     error, retrying = error_body_of(feed), feed.state in ("warning", "pending")
     return {
@@ -100,7 +100,7 @@ SYNCED_CHECK_INTERVAL_S: Final = 300
 CHECKPOINT_INTERVAL_S: Final = 15
 
 
-def synced_body(feed: StoredFeed, pulled_ts: Ts, now_ts: Ts) -> dict[str, Any]:
+def synced_body(feed: StoredFeed, pulled_ts: Ts, now_ts: Ts) -> dict[str, object]:
     """Return a SyncedStatus: whether all written upstream until now is downstream (docs/formats/cluster.md §9).
 
     ``pulled_ts`` is the upstream's published resolved ts, ``now_ts`` PD's time. A changefeed that has not written any
@@ -140,7 +140,7 @@ def error_body_of(feed: StoredFeed) -> dict[str, str] | None:
     return {"time": error.time, "addr": "", "code": error.code, "message": error.message}
 
 
-def capture_body(capture: CaptureInfo, owner: CaptureId | None, cluster: str) -> dict[str, Any]:
+def capture_body(capture: CaptureInfo, owner: CaptureId | None, cluster: str) -> dict[str, object]:
     """Return one item of the list of captures."""
     return {
         "id": capture.capture_id,
@@ -150,7 +150,7 @@ def capture_body(capture: CaptureInfo, owner: CaptureId | None, cluster: str) ->
     }
 
 
-def list_body(items: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def list_body(items: Sequence[Mapping[str, object]]) -> dict[str, object]:
     """Return a list as TiCDC wraps it."""
     return {"total": len(items), "items": list(items)}
 

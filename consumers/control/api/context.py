@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Protocol
 
 from fastapi import Depends, Path, Query, Request, Response
 
@@ -37,11 +37,11 @@ BODY_KEY = "tidebus.body"
 class History(Protocol):
     """What a capture has seen of the bus since it began. Safe in any thread."""
 
-    def events(self, name: FeedName | None = None) -> Sequence[Mapping[str, Any]]:
+    def events(self, name: FeedName | None = None) -> Sequence[Mapping[str, object]]:
         """Return what has changed, newest first, of one changefeed where it is named."""
         ...
 
-    def batches(self, name: FeedName) -> Sequence[Mapping[str, Any]]:
+    def batches(self, name: FeedName) -> Sequence[Mapping[str, object]]:
         """Return a changefeed's newest batches, newest first."""
         ...
 

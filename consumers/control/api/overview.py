@@ -49,7 +49,9 @@ def overview_body(bus: Backend, tables: Mapping[CaptureId, Collection[TableId]] 
     }
 
 
-def _feed(bus: Backend, feed: StoredFeed, now_s: float, places: Mapping[FeedName, Mapping[str, Any]]) -> dict[str, Any]:
+def _feed(
+    bus: Backend, feed: StoredFeed, now_s: float, places: Mapping[FeedName, Mapping[str, object]]
+) -> dict[str, object]:
     info, status, sorted_status = feed.info, feed.status, feed.sorter_status
     sorted_by = sorted_status or status
     name = (info.namespace, info.changefeed_id)

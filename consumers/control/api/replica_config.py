@@ -55,28 +55,28 @@ OF_EVENT_FILTERS: Final = tuple(
 _FROM_API: Final = {new: old for old, new in RENAMED.items()}
 
 
-def to_api(table: Mapping[str, Any]) -> dict[str, Any]:
+def to_api(table: Mapping[str, object]) -> dict[str, object]:
     """Return a changefeed file's table as the API shows it: what was set, without secrets."""
     return {_api_name(key): _shown(key, value) for key, value in table.items()}
 
 
-def shown_config(table: Mapping[str, Any]) -> dict[str, Any]:
+def shown_config(table: Mapping[str, object]) -> dict[str, object]:
     """Return a changefeed file's table as the API shows it with all defaults that TiCDC shows, without secrets."""
     shown = laid_over(_defaults(ChangefeedFile()), to_api(table))
-    filters = shown["filter"].get("event_filters")
-    if isinstance(filters, list):
-        shown["filter"]["event_filters"] = [{**dict.fromkeys(OF_EVENT_FILTERS, ""), **rule} for rule in filters]
+    section = shown["filter"]
+    if isinstance(section, dict) and isinstance(filters := section.get("event_filters"), list):
+        section["event_filters"] = [{**dict.fromkeys(OF_EVENT_FILTERS, ""), **rule} for rule in filters]
     return shown
 
 
-def given_up(config: Mapping[str, Any]) -> frozenset[str]:
+def given_up(config: Mapping[str, object]) -> frozenset[str]:
     """Return the file's keys of ours that a ``replica_config`` says null of: its sender knows them, and wants none."""
     return frozenset(key for key in OURS if _api_name(key) in config and config[_api_name(key)] is None)
 
 
 def kept_secrets(
-    config: dict[str, Any], stored: Mapping[str, Any], gone: Collection[str] = frozenset()
-) -> dict[str, Any]:
+    config: dict[str, object], stored: Mapping[str, object], gone: Collection[str] = frozenset()
+) -> dict[str, object]:
     """Return a file's table that a client has sent with the stored values where it sends the masks that it was shown.
 
     `cdc cli changefeed update` sends all that it was shown. A table of ours alone (``sorter``), which it does not
@@ -95,8 +95,8 @@ def _unmasked(sent: Any, stored: Any) -> Any:
     return sent
 
 
-def _defaults(section: Any, prefix: str = "") -> dict[str, Any]:
-    shown: dict[str, Any] = {}
+def _defaults(section: Any, prefix: str = "") -> dict[str, object]:
+    shown: dict[str, object] = {}
     for key, (field, hint) in fields_by_key(type(section)).items():
         value, path = getattr(section, field.name), f"{prefix}{key}"
         if path in NOT_SHOWN or value is None:
@@ -111,7 +111,7 @@ def _defaults(section: Any, prefix: str = "") -> dict[str, Any]:
     return shown
 
 
-def laid_over(below: dict[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+def laid_over(below: dict[str, object], above: Mapping[str, object]) -> dict[str, object]:
     """Return a ``replica_config`` with another one's values over its own, table by table; lists are replaced."""
     laid = dict(below)
     for key, value in above.items():
@@ -120,7 +120,7 @@ def laid_over(below: dict[str, Any], above: Mapping[str, Any]) -> dict[str, Any]
     return laid
 
 
-def replica_config(table: Mapping[str, Any]) -> dict[str, Any]:
+def replica_config(table: Mapping[str, object]) -> dict[str, object]:
     """Return a changefeed file's table as a ``replica_config`` to be sent: all of it, with its secrets."""
     return {_api_name(key): _sent(value) for key, value in table.items()}
 
@@ -131,7 +131,7 @@ def _sent(value: Any) -> Any:
     return [_sent(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def from_api(config: Mapping[str, Any]) -> dict[str, Any]:
+def from_api(config: Mapping[str, object]) -> dict[str, object]:
     """Return the file's table of a ``replica_config``; what is null is not set. The values are not checked here."""
     table = {}
     for name, value in config.items():

@@ -1,6 +1,6 @@
 """What clients send, by TiCDC's names: pydantic models, strict as Go's JSON is, and stricter about unknown fields."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -37,7 +37,7 @@ class TsoBody(UpstreamBody):
 class VerifyTableBody(UpstreamBody):
     """POST /verify_table."""
 
-    replica_config: dict[str, Any] | None = None
+    replica_config: dict[str, object] | None = None
     start_ts: Tso | None = None
     sink_uri: str | None = None
 

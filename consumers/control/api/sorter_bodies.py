@@ -1,7 +1,6 @@
 """What several answers say of who runs a changefeed."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from consumers.control.api.backend import Backend
 from consumers.control.changefeeds.service_nodes import StoredServices
@@ -11,7 +10,7 @@ from consumers.control.owner.service_figures import capture_of
 from schemas.nodes.sorter_service import FeedName
 
 
-def feed_places(stored: StoredServices, captures: Sequence[CaptureInfo]) -> dict[FeedName, dict[str, Any]]:
+def feed_places(stored: StoredServices, captures: Sequence[CaptureInfo]) -> dict[FeedName, dict[str, object]]:
     """Return the service and the capture that each changefeed is assigned to, and why its last cut ran where it ran."""
     reasons = {
         (entry.name, service): entry.reason
@@ -31,13 +30,13 @@ def feed_places(stored: StoredServices, captures: Sequence[CaptureInfo]) -> dict
     }
 
 
-def sorter_body(bus: Backend, name: FeedName, assigned: Mapping[str, Any] | None) -> dict[str, Any] | None:
+def sorter_body(bus: Backend, name: FeedName, assigned: Mapping[str, object] | None) -> dict[str, object] | None:
     """Return who runs a changefeed: the process that holds its lock, and where it is assigned; None: nobody."""
     holder = bus.sorter(name[1], name[0])
     return {**(holder or {}), **(assigned or {})} if holder or assigned else None
 
 
-def prologue_body(feed: StoredFeed) -> dict[str, Any]:
+def prologue_body(feed: StoredFeed) -> dict[str, object]:
     """Return how far a changefeed's prologue is; empty: it has none to run."""
     prologue = feed.prologue_to_run
     if prologue is None:

@@ -67,7 +67,7 @@ NOTHING_ASKED: Final = AskedImages()
 
 def encode_asked(asked: AskedImages) -> bytes:
     """Return the node's bytes."""
-    node: dict[str, Any] = {mode.value: sorted(asked.requested.get(mode, ())) for mode in BY_HAND}
+    node: dict[str, object] = {mode.value: sorted(asked.requested.get(mode, ())) for mode in BY_HAND}
     node["ranged"] = [
         {"mode": mode.value, "table_id": table, "keys": [[item.start.hex(), item.end.hex()] for item in keys]}
         for (mode, table), keys in sorted(asked.ranged.items())

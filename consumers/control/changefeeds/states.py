@@ -249,7 +249,7 @@ class FeedStates:
                 self._tell(name, before, known.feed)
 
     def _tell(self, name: FeedName, before: str, feed: Feed) -> None:
-        extra: dict[str, Any] = {"changefeed": name[1], "namespace": name[0], "before": before, "state": feed.state}
+        extra: dict[str, object] = {"changefeed": name[1], "namespace": name[0], "before": before, "state": feed.state}
         error = feed.held or feed.error
         if error is not None:
             extra |= {"code": error.code, "error": error.message}

@@ -165,7 +165,7 @@ class ChangefeedStore:
                 applied = None
         return with_applied(feed, status, applied)
 
-    def upstream_status(self, upstream: UpstreamId) -> dict[str, Any]:
+    def upstream_status(self, upstream: UpstreamId) -> dict[str, object]:
         """Return what the upstream's owner says of it for people; {} if nobody has said anything that can be read.
 
         Raises:

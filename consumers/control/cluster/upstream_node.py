@@ -24,11 +24,11 @@ class UpstreamNode:
 
     def __init__(self, session: Session, paths: ZkPaths, upstream: UpstreamId) -> None:
         self._session, self._path = session, paths.upstream(upstream)
-        self._value: Mapping[str, Any] = {}
+        self._value: Mapping[str, object] = {}
         self._pending: Any = None
         self._exists = True
 
-    def read(self) -> Mapping[str, Any]:
+    def read(self) -> Mapping[str, object]:
         """Return what was written last, {} if nothing was or nobody can read it.
 
         Raises:
@@ -54,7 +54,7 @@ class UpstreamNode:
         epoch = self.read().get("epoch")
         return epoch if type(epoch) is int and FIRST_EPOCH <= epoch < 1 << 63 else FIRST_EPOCH
 
-    def write(self, value: Mapping[str, Any]) -> None:
+    def write(self, value: Mapping[str, object]) -> None:
         """Write, and wait until it stands.
 
         Raises:
@@ -72,7 +72,7 @@ class UpstreamNode:
         """
         self.write({**(self._value or self.read()), "epoch": epoch})
 
-    def tell(self, value: Mapping[str, Any]) -> None:
+    def tell(self, value: Mapping[str, object]) -> None:
         """Write when ZooKeeper has time: a status must not stop the owner. One that is under way is waited for first,
         so of many only the newest is written."""
         if self._pending is not None:

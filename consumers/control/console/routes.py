@@ -63,7 +63,7 @@ class DraftBody(Body):
 
     sink_uri: str = ""
     toml: str = Field(default="", description="the changefeed file's text")
-    form: dict[str, Any] | None = Field(default=None, description="fields to be laid into the text; null: none")
+    form: dict[str, object] | None = Field(default=None, description="fields to be laid into the text; null: none")
     changefeed_id: str | None = Field(default=None, description="null: one that there is")
     start_ts: Tso | None = None
 
@@ -234,14 +234,14 @@ def _check_draft(body: DraftBody) -> None:
         raise ConfigError("a masked secret would be stored; write it out again", key="sink-uri")
 
 
-def _history(request: Request, name: FeedName) -> dict[str, Any]:
+def _history(request: Request, name: FeedName) -> dict[str, object]:
     history = context_of(request).history
     if history is None:
         return {"events": (), "batches": ()}
     return {"events": history.events(name)[:EVENTS_SHOWN], "batches": history.batches(name)}
 
 
-def _is_of(line: Mapping[str, Any], changefeed_id: str, namespace: str) -> bool:
+def _is_of(line: Mapping[str, object], changefeed_id: str, namespace: str) -> bool:
     if line.get("changefeed") == f"{namespace}/{changefeed_id}":
         return True
     return line.get("changefeed") == changefeed_id and line.get("namespace", namespace) == namespace
@@ -257,13 +257,13 @@ def _exists(bus: Backend, changefeed_id: str, namespace: str) -> bool:
     return True
 
 
-def _problem(error: BusError) -> dict[str, Any]:
+def _problem(error: BusError) -> dict[str, object]:
     """Return an error as a field of a form shows it: what it is about, and the text."""
-    where: dict[str, Any] = {name: error.fields[name] for name in ("key", "line", "column") if name in error.fields}
+    where: dict[str, object] = {name: error.fields[name] for name in ("key", "line", "column") if name in error.fields}
     return {"code": error.code, "message": str(error), **where}
 
 
-def _request(sink_uri: str, config: Mapping[str, Any]) -> FeedRequest:
+def _request(sink_uri: str, config: Mapping[str, object]) -> FeedRequest:
     return FeedRequest(
         namespace=None,
         changefeed_id=None,
@@ -275,7 +275,7 @@ def _request(sink_uri: str, config: Mapping[str, Any]) -> FeedRequest:
     )
 
 
-def _work(feed: StoredFeed) -> dict[str, Any]:
+def _work(feed: StoredFeed) -> dict[str, object]:
     """Return what its sorter did, by who did it: tasks of Spark, or the driver's own threads."""
     status = feed.sorter_status or feed.status
     if status is None:

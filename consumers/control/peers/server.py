@@ -242,5 +242,5 @@ def _exit(reason: p2p_pb2.ExitReason.ValueType, message: str) -> p2p_pb2.SendMes
     return p2p_pb2.SendMessageResponse(exit_reason=reason, error_message=message)
 
 
-def _fields(error: CorruptDataError) -> dict[str, Any]:
+def _fields(error: CorruptDataError) -> dict[str, object]:
     return {"code": error.code, "error": str(error)}

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
 
 from consumers.verify.core.differences import KeyDifference
 from schemas.ids import Ts
@@ -47,7 +46,7 @@ class TableOutcome:
     """Why there is no proof."""
 
 
-def as_json(outcome: TableOutcome) -> dict[str, Any]:
+def as_json(outcome: TableOutcome) -> dict[str, object]:
     """Return an outcome as JSON; hashes are hexadecimal, as they do not fit into a double."""
     return {
         "table": outcome.source,
@@ -110,5 +109,5 @@ def _shown(part: str | None) -> str:
     return "NULL" if part is None else repr(part)
 
 
-def _proof(proof: TableProof) -> dict[str, Any]:
+def _proof(proof: TableProof) -> dict[str, object]:
     return {"rows": proof.rows, "xor": f"{proof.xor:016x}"}

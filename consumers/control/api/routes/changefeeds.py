@@ -45,7 +45,7 @@ def list_feeds(
     bus: Bus,
     namespace: Namespace,
     state: Annotated[str, Query(description="one state, or all; none: all but finished and removed")] = "",
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Return those of a namespace in a state."""
     states = wanted_states(state)
     feeds = [feed for feed in bus.feeds(namespace) if feed.state in states]
@@ -53,7 +53,7 @@ def list_feeds(
 
 
 @router.post("/changefeeds", tags=["changefeeds"], summary="Create a changefeed")
-def create_feed(request: Request, bus: Bus, namespace: Namespace, body: FeedBody | None = None) -> dict[str, Any]:
+def create_feed(request: Request, bus: Bus, namespace: Namespace, body: FeedBody | None = None) -> dict[str, object]:
     """Check a changefeed and store it; its sorter is started.
 
     Raises:
@@ -98,7 +98,7 @@ def _with_tasks(request: Request, bus: Bus, namespace: str, feed_id: str) -> Any
 
 
 @router.put("/changefeeds/{changefeed_id}", tags=["changefeeds"], summary="Update a changefeed")
-def update_feed(bus: Bus, namespace: Namespace, feed_id: FeedId, body: FeedBody | None = None) -> dict[str, Any]:
+def update_feed(bus: Bus, namespace: Namespace, feed_id: FeedId, body: FeedBody | None = None) -> dict[str, object]:
     """Replace the settings that are given; only where it is stopped or has failed. A key that TiCDC does not have stays
     where it is not sent, for its clients do not know it; null takes it away.
     """
@@ -113,7 +113,7 @@ def update_feed(bus: Bus, namespace: Namespace, feed_id: FeedId, body: FeedBody 
 
 
 @router.delete("/changefeeds/{changefeed_id}", tags=["changefeeds"], summary="Remove a changefeed")
-def delete_feed(bus: Bus, namespace: Namespace, feed_id: FeedId) -> dict[str, Any]:
+def delete_feed(bus: Bus, namespace: Namespace, feed_id: FeedId) -> dict[str, object]:
     """Forget it; its topics stay. One that is not there is fine."""
     try:
         bus.remove(feed_id, namespace)
@@ -129,27 +129,27 @@ def meta_info(request: Request, bus: Bus, namespace: Namespace, feed_id: FeedId)
 
 
 @router.get("/changefeeds/{changefeed_id}/status", tags=["changefeeds"], summary="State, checkpoint and last error")
-def feed_status(bus: Bus, namespace: Namespace, feed_id: FeedId) -> dict[str, Any]:
+def feed_status(bus: Bus, namespace: Namespace, feed_id: FeedId) -> dict[str, object]:
     """Return how far it is."""
     return status_body(bus.feed(feed_id, namespace))
 
 
 @router.get("/changefeeds/{changefeed_id}/synced", tags=["changefeeds"], summary="Whether all data is downstream")
-def feed_synced(bus: Bus, namespace: Namespace, feed_id: FeedId) -> dict[str, Any]:
+def feed_synced(bus: Bus, namespace: Namespace, feed_id: FeedId) -> dict[str, object]:
     """Tell whether nothing is under way any more, by the changefeed's ``synced-status``."""
     feed = bus.feed(feed_id, namespace)
     return synced_body(feed, _pulled_ts(bus, feed.info.upstream), bus.now_ts())
 
 
 @router.post("/changefeeds/{changefeed_id}/pause", tags=["changefeeds"], summary="Pause a changefeed")
-def pause_feed(bus: Bus, namespace: Namespace, feed_id: FeedId) -> dict[str, Any]:
+def pause_feed(bus: Bus, namespace: Namespace, feed_id: FeedId) -> dict[str, object]:
     """Stop it after its batch; its checkpoint stays."""
     bus.pause(feed_id, namespace)
     return {}
 
 
 @router.post("/changefeeds/{changefeed_id}/resume", tags=["changefeeds"], summary="Resume a changefeed")
-def resume_feed(bus: Bus, namespace: Namespace, feed_id: FeedId, body: ResumeBody | None = None) -> dict[str, Any]:
+def resume_feed(bus: Bus, namespace: Namespace, feed_id: FeedId, body: ResumeBody | None = None) -> dict[str, object]:
     """Let it go on from its checkpoint, or another."""
     body = body or ResumeBody()
     bus.check_upstream(body.pd_addrs or ())
@@ -158,13 +158,13 @@ def resume_feed(bus: Bus, namespace: Namespace, feed_id: FeedId, body: ResumeBod
 
 
 @router.post("/verify_table", tags=["changefeeds"], summary="Which tables a changefeed would have")
-def verify_table(bus: Bus, body: VerifyTableBody | None = None) -> dict[str, Any]:
+def verify_table(bus: Bus, body: VerifyTableBody | None = None) -> dict[str, object]:
     """Return the tables that the settings let through, those without a key apart."""
     return bus.tables(feed_request(body or VerifyTableBody()))
 
 
 @router.post("/get_all_tables", tags=["changefeeds"], summary="Which tables a filter lets through")
-def get_all_tables(bus: Bus, body: FeedBody | None = None) -> dict[str, Any]:
+def get_all_tables(bus: Bus, body: FeedBody | None = None) -> dict[str, object]:
     """Return the tables as ``/verify_table`` does, by the filter alone: no sink is needed."""
     wanted = feed_request(body or FeedBody())
     filters = {key: value for key, value in (wanted.config or {}).items() if key in _OF_THE_FILTER}
@@ -172,7 +172,7 @@ def get_all_tables(bus: Bus, body: FeedBody | None = None) -> dict[str, Any]:
 
 
 @router.get("/processors", tags=["processors"], summary="Who works for which changefeed")
-def processors(bus: Bus, owner: Owner) -> dict[str, Any]:
+def processors(bus: Bus, owner: Owner) -> dict[str, object]:
     """Return each pair of a changefeed that runs and a capture that pulls some of its tables or applies of its rows."""
     running = [feed for feed in bus.all_feeds() if feed.state in ("normal", "warning")]
     return list_body(
@@ -190,13 +190,13 @@ def processors(bus: Bus, owner: Owner) -> dict[str, Any]:
 
 
 @router.get("/processors/{changefeed_id}/{capture_id}", tags=["processors"], summary="What it works on")
-def processor(bus: Bus, owner: Owner, namespace: Namespace, feed_id: FeedId, capture_id: str) -> dict[str, Any]:
+def processor(bus: Bus, owner: Owner, namespace: Namespace, feed_id: FeedId, capture_id: str) -> dict[str, object]:
     """Return a changefeed's tables that a capture pulls, and the partitions of its topic that its processor applies."""
     feed = bus.feed(feed_id, namespace)
     if capture_id not in {capture.capture_id for capture in bus.captures()}:
         raise NoSuchCaptureError("there is no such capture", capture=capture_id[:50])
     capture = CaptureId(capture_id)
-    shown: dict[str, Any] = {"table_ids": tasks_of(bus, owner, feed).get(capture, [])}
+    shown: dict[str, object] = {"table_ids": tasks_of(bus, owner, feed).get(capture, [])}
     if has_processors(feed.info.sink_uri):
         shown["partitions"] = _partitions_of(bus, feed).get(capture, [])
     return shown
@@ -216,11 +216,11 @@ def _partitions_of(bus: Backend, feed: StoredFeed) -> dict[CaptureId, list[int]]
     return {share.capture: list(share.partitions) for share in bus.processor_shares(feed) if share.partitions}
 
 
-def _whole(bus: Backend, feed: StoredFeed, tasks: Mapping[CaptureId, list[TableId]] | None = None) -> dict[str, Any]:
+def _whole(bus: Backend, feed: StoredFeed, tasks: Mapping[CaptureId, list[TableId]] | None = None) -> dict[str, object]:
     return feed_body(feed, bus.upstream_id(feed.info.upstream), tasks or {})
 
 
-def _noted(bus: Backend, feed: StoredFeed) -> dict[str, Any]:
+def _noted(bus: Backend, feed: StoredFeed) -> dict[str, object]:
     """Return a changefeed with what to tell about its settings, which is logged too: `cdc cli` does not show it."""
     notes = load_changefeed(feed.info.sink_uri, feed.info.config).notes
     for note in notes:

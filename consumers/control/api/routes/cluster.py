@@ -42,7 +42,7 @@ _LEVELS: Final = {
 @open_router.get("/api/v2/status", tags=["server"], summary="Who this capture is")
 @open_router.get("/api/v1/status", include_in_schema=False)
 @open_router.get("/status", include_in_schema=False)
-def status(bus: Bus) -> dict[str, Any]:
+def status(bus: Bus) -> dict[str, object]:
     """Return id, version, process and whether it is the owner."""
     return {
         "version": TICDC_VERSION,
@@ -58,7 +58,7 @@ def status(bus: Bus) -> dict[str, Any]:
 
 @open_router.get("/api/v2/health", tags=["server"], summary="Whether it can work")
 @open_router.get("/api/v1/health", include_in_schema=False)
-def health(bus: Bus) -> dict[str, Any]:
+def health(bus: Bus) -> dict[str, object]:
     """Answer 200 if this capture has its session and there is an owner; the owner also once it schedules."""
     bus.check_health()
     scheduling = bus.scheduling()
@@ -76,14 +76,14 @@ def metrics(request: Request, bus: Bus) -> Response:
 
 @router.post("/api/v2/log", tags=["server"], summary="Change the log level")
 @router.post("/api/v1/log", include_in_schema=False)
-def log_level(body: LogBody) -> dict[str, Any]:
+def log_level(body: LogBody) -> dict[str, object]:
     """Change what this capture logs, until its end."""
     set_log_level(body.log_level)
     return {}
 
 
 @router.post("/api/v2/log/redact", tags=["server"], summary="Redact logs: refused but for the mode that there is")
-def redact(body: RedactBody) -> dict[str, Any]:
+def redact(body: RedactBody) -> dict[str, object]:
     """Say how logs are redacted. A capture's sorters and processors are processes of their own, so that is settled when
     they start, by ``--redact-info-log``.
 
@@ -102,20 +102,20 @@ def redact(body: RedactBody) -> dict[str, Any]:
 
 
 @router.post("/admin/log", include_in_schema=False)
-def admin_log(level: str | LogBody) -> dict[str, Any]:
+def admin_log(level: str | LogBody) -> dict[str, object]:
     """Change the log level by a JSON text, as TiCDC's old route takes it."""
     set_log_level(level if isinstance(level, str) else level.log_level)
     return {}
 
 
 @router.get("/config", tags=["server"], summary="What this capture was started with")
-def config(bus: Bus) -> dict[str, Any]:
+def config(bus: Bus) -> dict[str, object]:
     """Return its settings, without secrets."""
     return dict(bus.settings())
 
 
 @router.get("/api/v2/captures", tags=["captures"], summary="List captures")
-def captures(bus: Bus) -> dict[str, Any]:
+def captures(bus: Bus) -> dict[str, object]:
     """Return the captures that live and which of them is the owner."""
     owner = bus.owner()
     return list_body([capture_body(capture, owner, bus.cluster) for capture in bus.captures()])
@@ -124,7 +124,7 @@ def captures(bus: Bus) -> dict[str, Any]:
 @router.post(
     "/api/v2/captures/{capture_id}/drain", tags=["captures"], summary="Drain a capture", status_code=HTTPStatus.ACCEPTED
 )
-def drain(bus: Bus, owner: Owner, capture_id: str) -> dict[str, Any]:
+def drain(bus: Bus, owner: Owner, capture_id: str) -> dict[str, object]:
     """Move all tables of a capture away; ask again until it has none."""
     check_capture(bus, capture_id)
     if len(bus.captures()) < 2:
@@ -136,14 +136,14 @@ def drain(bus: Bus, owner: Owner, capture_id: str) -> dict[str, Any]:
 
 @router.post("/api/v2/owner/resign", tags=["captures"], summary="Let the owner resign")
 @router.post("/api/v1/owner/resign", include_in_schema=False)
-def resign(owner: Owner) -> dict[str, Any]:
+def resign(owner: Owner) -> dict[str, object]:
     """End the owner's reign; the next capture in line becomes the owner."""
     owner.resign()
     return {}
 
 
 @router.post("/api/v2/tso", tags=["upstream"], summary="A new TSO of PD")
-def tso(bus: Bus, body: TsoBody | None = None) -> dict[str, Any]:
+def tso(bus: Bus, body: TsoBody | None = None) -> dict[str, object]:
     """Return PD's time and the counter within it."""
     bus.check_upstream((body.pd_addrs if body else None) or ())
     ts = bus.now_ts()
@@ -157,14 +157,14 @@ def metadata(bus: Bus) -> list[dict[str, str]]:
 
 
 @router.post("/api/v2/unsafe/resolve_lock", tags=["unsafe"], summary="Resolve a region's locks")
-def resolve_lock(bus: Bus, body: ResolveLockBody) -> dict[str, Any]:
+def resolve_lock(bus: Bus, body: ResolveLockBody) -> dict[str, object]:
     """Commit or roll back what crashed transactions have left, as their primaries say; tell what was done."""
     bus.check_upstream(body.pd_addrs or ())
     return dict(bus.resolve_lock(body.region, ts_given(body.ts)))
 
 
 @router.delete("/api/v2/unsafe/service_gc_safepoint", tags=["unsafe"], summary="Give up TiKV's history")
-def delete_service_gc_safepoint(bus: Bus, body: SafePointBody | None = None) -> dict[str, Any]:
+def delete_service_gc_safepoint(bus: Bus, body: SafePointBody | None = None) -> dict[str, object]:
     """Let TiKV collect what this bus has still to pull; a running owner sets it anew."""
     bus.check_upstream((body.pd_addrs if body else None) or ())
     return {"service_id": bus.delete_service_gc_safepoint()}

@@ -1,7 +1,6 @@
 """Table images and proofs of a changefeed: how far they are, asking for more images. TiCDC has none of it."""
 
 from collections.abc import Mapping
-from typing import Any
 
 from fastapi import APIRouter
 
@@ -18,25 +17,25 @@ router = APIRouter(prefix="/api/tidebus/changefeeds/{changefeed_id}", dependenci
 
 
 @router.get("/images", summary="How far a changefeed's table images are")
-def feed_images(bus: Bus, namespace: Namespace, feed_id: FeedId) -> dict[str, Any]:
+def feed_images(bus: Bus, namespace: Namespace, feed_id: FeedId) -> dict[str, object]:
     """Return what the owner has said last; empty: the changefeed waits for no image."""
     return dict(images_body(bus, feed_id, namespace) or {})
 
 
 @router.get("/proofs", summary="What a changefeed read, left out and wrote of late, by window")
-def feed_proofs(bus: Bus, namespace: Namespace, feed_id: FeedId) -> dict[str, Any]:
+def feed_proofs(bus: Bus, namespace: Namespace, feed_id: FeedId) -> dict[str, object]:
     """Return the newest records of its chain; `tidebus proofs export` gives all."""
     return {"proofs": list(bus.proofs(bus.feed(feed_id, namespace), PROOFS_LOOKED_AT))}
 
 
 @router.post("/tables/backfill", summary="Let a running changefeed write the rows that tables have, once more")
-def backfill(bus: Bus, namespace: Namespace, feed_id: FeedId, body: TablesBody) -> dict[str, Any]:
+def backfill(bus: Bus, namespace: Namespace, feed_id: FeedId, body: TablesBody) -> dict[str, object]:
     """Ask for images of tables; changes go out as ever meanwhile."""
     return {"table_ids": _requested(bus, namespace, feed_id, ImageMode.BACKFILL, body)}
 
 
 @router.post("/tables/resync", summary="The same, and deletes of rows that tables lack")
-def resync(bus: Bus, namespace: Namespace, feed_id: FeedId, body: TablesBody) -> dict[str, Any]:
+def resync(bus: Bus, namespace: Namespace, feed_id: FeedId, body: TablesBody) -> dict[str, object]:
     """Ask for images of tables after which the destination has their rows and no others."""
     return {"table_ids": _requested(bus, namespace, feed_id, ImageMode.RESYNC, body)}
 
@@ -46,23 +45,23 @@ def _requested(bus: Backend, namespace: str, feed_id: str, mode: ImageMode, body
 
 
 @router.post("/tables/pause", summary="Begin no more chunks of tables' images")
-def pause(bus: Bus, namespace: Namespace, feed_id: FeedId, body: SomeTablesBody) -> dict[str, Any]:
+def pause(bus: Bus, namespace: Namespace, feed_id: FeedId, body: SomeTablesBody) -> dict[str, object]:
     """Let images of tables rest, or of all tables; changes go out as ever. Return what is paused then."""
     return paused_body(bus.pause_images(feed_id, namespace, body.tables))
 
 
 @router.post("/tables/resume", summary="Go on with tables' images")
-def resume(bus: Bus, namespace: Namespace, feed_id: FeedId, body: SomeTablesBody) -> dict[str, Any]:
+def resume(bus: Bus, namespace: Namespace, feed_id: FeedId, body: SomeTablesBody) -> dict[str, object]:
     """Let images of tables go on where they were, or of all tables. Return what is paused then."""
     return paused_body(bus.resume_images(feed_id, namespace, body.tables))
 
 
-def paused_body(asked: AskedImages) -> dict[str, Any]:
+def paused_body(asked: AskedImages) -> dict[str, object]:
     """Return what of a changefeed's images is paused."""
     return {"is_paused": asked.is_paused, "table_ids": sorted(asked.paused)}
 
 
-def images_body(bus: Backend, feed_id: str, namespace: str) -> Mapping[str, Any] | None:
+def images_body(bus: Backend, feed_id: str, namespace: str) -> Mapping[str, object] | None:
     """Return how far a changefeed's images are; None: it waits for none.
 
     Raises:

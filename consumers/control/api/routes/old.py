@@ -1,7 +1,7 @@
 """TiCDC's version 1 where version 2 has nothing for it, and the routes from before that, by form values."""
 
 from http import HTTPStatus
-from typing import Annotated, Any
+from typing import Annotated
 from urllib.parse import parse_qsl
 
 from fastapi import APIRouter, Depends, Request, Response
@@ -29,7 +29,7 @@ _PAUSE, _RESUME, _REMOVE = "1", "2", "3"
     summary="Spread the tables evenly",
     status_code=HTTPStatus.ACCEPTED,
 )
-def rebalance_table(bus: Bus, owner: Owner, namespace: Namespace, feed_id: FeedId) -> dict[str, Any]:
+def rebalance_table(bus: Bus, owner: Owner, namespace: Namespace, feed_id: FeedId) -> dict[str, object]:
     """Give every capture its share of the tables of the changefeed's upstream at once."""
     bus.feed(feed_id, namespace)
     owner.rebalance()
@@ -42,7 +42,7 @@ def rebalance_table(bus: Bus, owner: Owner, namespace: Namespace, feed_id: FeedI
     summary="Move a table to a capture",
     status_code=HTTPStatus.ACCEPTED,
 )
-def move_table(bus: Bus, owner: Owner, namespace: Namespace, feed_id: FeedId, body: MoveTableBody) -> dict[str, Any]:
+def move_table(bus: Bus, owner: Owner, namespace: Namespace, feed_id: FeedId, body: MoveTableBody) -> dict[str, object]:
     """Move a table of the changefeed, for all changefeeds of its upstream: it is pulled once."""
     feed = bus.feed(feed_id, namespace)
     check_capture(bus, body.capture_id)
@@ -53,7 +53,7 @@ def move_table(bus: Bus, owner: Owner, namespace: Namespace, feed_id: FeedId, bo
 
 
 @router.put("/api/v1/captures/drain", tags=["v1"], summary="Drain a capture", status_code=HTTPStatus.ACCEPTED)
-def drain_capture(bus: Bus, owner: Owner, body: DrainBody) -> dict[str, Any]:
+def drain_capture(bus: Bus, owner: Owner, body: DrainBody) -> dict[str, object]:
     """Move all tables of a capture away; ask again until it has none."""
     return drain(bus, owner, body.capture_id)
 
@@ -110,7 +110,7 @@ def old_move(bus: Bus, owner: Owner, form: Form) -> Response:
 
 
 @router.post("/capture/owner/changefeed/query", include_in_schema=False)
-def old_query(bus: Bus, owner: Owner, form: Form) -> dict[str, Any]:
+def old_query(bus: Bus, owner: Owner, form: Form) -> dict[str, object]:
     """Show a changefeed's state and checkpoint, and who works for it."""
     feed = _feed(bus, form)
     error = feed.status.error if feed.status else None

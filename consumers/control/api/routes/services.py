@@ -1,7 +1,6 @@
 """Sorter services: who is there, which changefeeds each has, and moving one. TiCDC has nothing like it."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from fastapi import APIRouter
 
@@ -20,14 +19,14 @@ router = APIRouter(prefix="/api/tidebus", dependencies=[User], tags=["tidebus"])
 
 
 @router.get("/services", summary="Sorter services and their changefeeds")
-def services(bus: Bus) -> dict[str, Any]:
+def services(bus: Bus) -> dict[str, object]:
     """Return the services that live, with the capture that runs each ('': it was started by hand)."""
     stored, captures = bus.services(), bus.captures()
     return list_body([_service_body(service, stored, captures) for service in sorted(stored.services)])
 
 
 @router.get("/changefeeds/{changefeed_id}/sorter", summary="Who runs a changefeed")
-def feed_sorter(bus: Bus, namespace: Namespace, feed_id: FeedId) -> dict[str, Any]:
+def feed_sorter(bus: Bus, namespace: Namespace, feed_id: FeedId) -> dict[str, object]:
     """Return service, capture and process of a changefeed's sorter; empty: none runs it, or is to.
 
     ``prologue``: while it has still to run what was before the raw log.
@@ -38,7 +37,7 @@ def feed_sorter(bus: Bus, namespace: Namespace, feed_id: FeedId) -> dict[str, An
 
 
 @router.post("/changefeeds/{changefeed_id}/move", summary="Move a changefeed to another capture, and keep it there")
-def move_feed(bus: Bus, namespace: Namespace, feed_id: FeedId, body: MoveFeedBody) -> dict[str, Any]:
+def move_feed(bus: Bus, namespace: Namespace, feed_id: FeedId, body: MoveFeedBody) -> dict[str, object]:
     """Let a capture's sorter service run it whenever that lives, also once the capture was started again at the same
     address; '': whichever the owner takes.
     """
@@ -46,13 +45,13 @@ def move_feed(bus: Bus, namespace: Namespace, feed_id: FeedId, body: MoveFeedBod
     return {}
 
 
-def _service_body(service: str, stored: StoredServices, captures: Sequence[CaptureInfo]) -> dict[str, Any]:
+def _service_body(service: str, stored: StoredServices, captures: Sequence[CaptureInfo]) -> dict[str, object]:
     info, entries = stored.services[service], {entry.name: entry for entry in stored.progress.get(service, ())}
     assignment = stored.assignments[service][0] if service in stored.assignments else None
     feeds = []
     for assigned in assignment.feeds if assignment is not None else ():
         entry = entries.get(assigned.name)
-        shown: dict[str, Any] = {"namespace": assigned.namespace, "id": assigned.changefeed_id}
+        shown: dict[str, object] = {"namespace": assigned.namespace, "id": assigned.changefeed_id}
         shown |= {"epoch": assigned.epoch, "revision": assigned.revision, "pinned": assigned.name in stored.pins}
         if entry is not None and entry.revision == assigned.revision:
             shown |= {"checkpoint_ts": entry.checkpoint_ts, "rows_total": entry.rows_total}

@@ -4,7 +4,7 @@ There a changefeed has its own dispatchers; here a table is pulled once for all 
 spans are divided by regions alone.
 """
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Query
 
@@ -20,14 +20,14 @@ router = APIRouter(prefix="/api/v2/changefeeds/{changefeed_id}", dependencies=[U
 
 
 @router.get("/tables", summary="Which of its tables each capture pulls")
-def tables(bus: Bus, owner: Owner, namespace: Namespace, feed_id: FeedId) -> dict[str, Any]:
+def tables(bus: Bus, owner: Owner, namespace: Namespace, feed_id: FeedId) -> dict[str, object]:
     """Return captures with the ids of the changefeed's tables that they pull."""
     shares = tasks_of(bus, owner, bus.feed(feed_id, namespace))
     return list_body([{"node_id": capture, "table_ids": ids} for capture, ids in shares.items()])
 
 
 @router.get("/get_dispatcher_count", summary="How many tables are pulled for it")
-def dispatcher_count(bus: Bus, owner: Owner, namespace: Namespace, feed_id: FeedId) -> dict[str, Any]:
+def dispatcher_count(bus: Bus, owner: Owner, namespace: Namespace, feed_id: FeedId) -> dict[str, object]:
     """Return the number of pairs of a table and a capture that pulls it."""
     shares = tasks_of(bus, owner, bus.feed(feed_id, namespace))
     return {"count": sum(len(ids) for ids in shares.values())}
@@ -41,7 +41,7 @@ def move_table(
     feed_id: FeedId,
     table_id: Annotated[int, Query(alias="tableID", ge=1, le=(1 << 63) - 1)],
     target: Annotated[str, Query(alias="targetNodeID", description="a capture's id")],
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Move a table of the changefeed, for all changefeeds of its upstream; ``mode`` and ``wait`` are not looked at."""
     feed = bus.feed(feed_id, namespace)
     check_capture(bus, target)
@@ -54,7 +54,7 @@ def move_table(
 @router.post("/move_split_table", include_in_schema=False)
 @router.post("/split_table_by_region_count", include_in_schema=False)
 @router.post("/merge_table", include_in_schema=False)
-def refuse_spans(bus: Bus, namespace: Namespace, feed_id: FeedId) -> dict[str, Any]:
+def refuse_spans(bus: Bus, namespace: Namespace, feed_id: FeedId) -> dict[str, object]:
     """Refuse by name what works on single spans of a table.
 
     Raises:

@@ -37,12 +37,12 @@ class FeedBodyV1(Body):
     filter_rules: list[str] | None = None
     ignore_txn_start_ts: list[int] | None = None
     mounter_worker_num: int | None = None
-    sink_config: dict[str, Any] | None = None
+    sink_config: dict[str, object] | None = None
 
-    def table(self) -> dict[str, Any]:
+    def table(self) -> dict[str, object]:
         """Return the changefeed file's table of it: what is given."""
         filters = {"rules": self.filter_rules, "ignore-txn-start-ts": self.ignore_txn_start_ts}
-        table: dict[str, Any] = {
+        table: dict[str, object] = {
             "force-replicate": self.force_replicate,
             "ignore-ineligible-table": self.ignore_ineligible_table,
             "filter": {key: value for key, value in filters.items() if value is not None} or None,
@@ -52,7 +52,7 @@ class FeedBodyV1(Body):
         return {key: value for key, value in table.items() if value is not None}
 
 
-def _request(body: FeedBodyV1, config: dict[str, Any] | None) -> FeedRequest:
+def _request(body: FeedBodyV1, config: dict[str, object] | None) -> FeedRequest:
     return FeedRequest(
         namespace=body.namespace or None,
         changefeed_id=body.changefeed_id or None,
@@ -65,7 +65,7 @@ def _request(body: FeedBodyV1, config: dict[str, Any] | None) -> FeedRequest:
 
 
 @router.get("/captures", summary="List captures")
-def captures(bus: Bus) -> list[dict[str, Any]]:
+def captures(bus: Bus) -> list[dict[str, object]]:
     """Return the captures that live and which of them is the owner."""
     owner = bus.owner()
     return [capture_body(capture, owner, bus.cluster) for capture in bus.captures()]
@@ -74,7 +74,7 @@ def captures(bus: Bus) -> list[dict[str, Any]]:
 @router.get("/changefeeds", summary="List changefeeds")
 def list_feeds(
     bus: Bus, namespace: Namespace, state: Annotated[str, Query(description="one state, or all")] = ""
-) -> list[dict[str, Any]]:
+) -> list[dict[str, object]]:
     """Return those of a namespace in a state."""
     states = wanted_states(state)
     feeds = [feed for feed in bus.feeds(namespace) if feed.state in states]
@@ -82,7 +82,7 @@ def list_feeds(
 
 
 @router.get("/changefeeds/{changefeed_id}", summary="Show a changefeed")
-def get_feed(bus: Bus, owner: Owner, namespace: Namespace, feed_id: FeedId) -> dict[str, Any]:
+def get_feed(bus: Bus, owner: Owner, namespace: Namespace, feed_id: FeedId) -> dict[str, object]:
     """Return version 1's ChangefeedDetail, and beside it what version 2 calls by other names."""
     feed = bus.feed(feed_id, namespace)
     tasks = tasks_of(bus, owner, feed) if feed.state == "normal" else {}
@@ -92,7 +92,7 @@ def get_feed(bus: Bus, owner: Owner, namespace: Namespace, feed_id: FeedId) -> d
 
 
 @router.post("/changefeeds", summary="Create a changefeed", status_code=HTTPStatus.ACCEPTED)
-def create_feed(bus: Bus, namespace: Namespace, body: FeedBodyV1) -> dict[str, Any]:
+def create_feed(bus: Bus, namespace: Namespace, body: FeedBodyV1) -> dict[str, object]:
     """Check a changefeed and store it; its sorter is started."""
     if not body.sink_uri:
         raise ConfigError("sink_uri is empty; it says where to", key="sink-uri")
@@ -101,13 +101,13 @@ def create_feed(bus: Bus, namespace: Namespace, body: FeedBodyV1) -> dict[str, A
 
 
 @router.put("/changefeeds/{changefeed_id}", summary="Update a changefeed", status_code=HTTPStatus.ACCEPTED)
-def update_feed(bus: Bus, namespace: Namespace, feed_id: FeedId, body: FeedBodyV1) -> dict[str, Any]:
+def update_feed(bus: Bus, namespace: Namespace, feed_id: FeedId, body: FeedBodyV1) -> dict[str, object]:
     """Change the settings that are given; only where it is stopped or has failed."""
     bus.configure(feed_id, namespace, _request(body, _over_stored(bus.feed(feed_id, namespace), body)).change())
     return {}
 
 
-def _over_stored(feed: StoredFeed, body: FeedBodyV1) -> dict[str, Any] | None:
+def _over_stored(feed: StoredFeed, body: FeedBodyV1) -> dict[str, object] | None:
     """Return the stored settings with those given; None: none is given."""
     given, stored = body.table(), dict(feed.info.config)
     if not given:
@@ -119,20 +119,20 @@ def _over_stored(feed: StoredFeed, body: FeedBodyV1) -> dict[str, Any] | None:
 
 
 @router.delete("/changefeeds/{changefeed_id}", summary="Remove a changefeed", status_code=HTTPStatus.ACCEPTED)
-def remove_feed(bus: Bus, namespace: Namespace, feed_id: FeedId) -> dict[str, Any]:
+def remove_feed(bus: Bus, namespace: Namespace, feed_id: FeedId) -> dict[str, object]:
     """Forget it; its topics stay."""
     bus.feed(feed_id, namespace)
     return delete_feed(bus, namespace, feed_id)
 
 
 @router.post("/changefeeds/{changefeed_id}/pause", summary="Pause a changefeed", status_code=HTTPStatus.ACCEPTED)
-def pause(bus: Bus, namespace: Namespace, feed_id: FeedId) -> dict[str, Any]:
+def pause(bus: Bus, namespace: Namespace, feed_id: FeedId) -> dict[str, object]:
     """Stop it after its batch; its checkpoint stays."""
     return pause_feed(bus, namespace, feed_id)
 
 
 @router.post("/changefeeds/{changefeed_id}/resume", summary="Resume a changefeed", status_code=HTTPStatus.ACCEPTED)
-def resume(bus: Bus, namespace: Namespace, feed_id: FeedId) -> dict[str, Any]:
+def resume(bus: Bus, namespace: Namespace, feed_id: FeedId) -> dict[str, object]:
     """Let it go on from its checkpoint."""
     return resume_feed(bus, namespace, feed_id)
 
@@ -144,6 +144,6 @@ def list_processors(bus: Bus, owner: Owner) -> Any:
 
 
 @router.get("/processors/{changefeed_id}/{capture_id}", summary="What it works on")
-def get_processor(bus: Bus, owner: Owner, namespace: Namespace, feed_id: FeedId, capture_id: str) -> dict[str, Any]:
+def get_processor(bus: Bus, owner: Owner, namespace: Namespace, feed_id: FeedId, capture_id: str) -> dict[str, object]:
     """Return a changefeed's tables that a capture pulls."""
     return processor(bus, owner, namespace, feed_id, capture_id)

@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from http import HTTPStatus
 from importlib.metadata import version
-from typing import Any, Final
+from typing import Final
 
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -195,6 +195,6 @@ class Observed:
         except Exception:  # answered already, by _on_bug
             log.exception("api request failed", extra={"method": scope["method"], "path": scope["path"]})
         client = scope.get("client")
-        seen: dict[str, Any] = {"method": scope["method"], "path": scope["path"], "status": status}
+        seen: dict[str, object] = {"method": scope["method"], "path": scope["path"], "status": status}
         seen |= {"client": client[0] if client else "", "ms": round((time.monotonic() - began_at) * 1000)}
         log.log(logging.DEBUG if scope["method"] == "GET" and status < 400 else logging.INFO, "api request", extra=seen)

@@ -35,7 +35,7 @@ FIELDS: Final = (
 )
 
 
-def form_of(text: str) -> dict[str, Any]:
+def form_of(text: str) -> dict[str, object]:
     """Return the form's fields as a file's text has them.
 
     Raises:
@@ -45,7 +45,7 @@ def form_of(text: str) -> dict[str, Any]:
     return {field.name: _value(table, field) for field in FIELDS}
 
 
-def laid_in(text: str, form: Mapping[str, Any]) -> str:
+def laid_in(text: str, form: Mapping[str, object]) -> str:
     """Return a file's text with the form's fields in it; fields that the form does not name stay.
 
     Raises:
@@ -68,7 +68,7 @@ def laid_in(text: str, form: Mapping[str, Any]) -> str:
     return written
 
 
-def _value(table: Mapping[str, Any], field: FormField) -> Any:
+def _value(table: Mapping[str, object], field: FormField) -> Any:
     value: Any = table
     for key in field.path:
         value = value.get(key) if isinstance(value, Mapping) else None

@@ -3,7 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from schemas.flow.chain import check_chain
 from schemas.flow.flow_sum import NOTHING
@@ -14,7 +14,7 @@ FINDINGS_SHOWN: Final = 20
 TABLES_SHOWN: Final = 15
 
 
-def proofs_shown(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def proofs_shown(records: Sequence[Mapping[str, object]]) -> dict[str, object]:
     """Return what a changefeed's records, oldest first and as JSON has them, come to.
 
     A window is ``proven`` if nothing is wrong with its record, else it is ``differing``; ``unproven`` are stretches
@@ -49,7 +49,7 @@ def _busiest(contents: Sequence[bytes], unreadable: Collection[int]) -> list[dic
     return [{"table_id": table, "rows": count} for table, count in rows.most_common(TABLES_SHOWN) if count]
 
 
-def _window(content: bytes, faults: Sequence[str]) -> dict[str, Any] | None:
+def _window(content: bytes, faults: Sequence[str]) -> dict[str, object] | None:
     """Return a row of the table; None: the record does not read, which is said among the findings."""
     if "unreadable" in faults:
         return None

@@ -10,14 +10,14 @@ from schemas.masking import MASK, is_secret_name, mask_uri
 NANOSECONDS: Final = 1_000_000_000
 
 
-def setting_rows(config: Mapping[str, Any], sink_uri: str) -> list[dict[str, Any]]:
+def setting_rows(config: Mapping[str, object], sink_uri: str) -> list[dict[str, object]]:
     """Return ``key``, ``value``, ``default``, ``differs`` and ``origin`` (file, URI, default) of each setting, by key.
 
     Values are texts fit to be shown: secrets are masked. ``default`` is None where there is none.
     """
     defaults = dict(_flat(from_api(shown_config({}))))
     given = dict(_flat(from_api(to_api(config))))
-    rows: list[dict[str, Any]] = [
+    rows: list[dict[str, object]] = [
         {"key": key, "value": given.get(key, value), "default": value, "origin": "file" if key in given else "default"}
         for key, value in defaults.items()
     ]
@@ -30,19 +30,19 @@ def setting_rows(config: Mapping[str, Any], sink_uri: str) -> list[dict[str, Any
     return sorted(shown, key=lambda row: str(row["key"]))
 
 
-def readable(config: Mapping[str, Any]) -> dict[str, Any]:
+def readable(config: Mapping[str, object]) -> dict[str, object]:
     """Return a changefeed file's table to be shown and sent back: secrets masked, durations as people write them."""
     return _with_durations(from_api(to_api(config)))
 
 
-def _with_durations(table: Mapping[str, Any]) -> dict[str, Any]:
+def _with_durations(table: Mapping[str, object]) -> dict[str, object]:
     return {
         key: _with_durations(value) if isinstance(value, Mapping) else _text(key, value) if key in DURATIONS else value
         for key, value in table.items()
     }
 
 
-def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+def _flat(table: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, str]]:
     for key, value in table.items():
         path = f"{prefix}{key}"
         if isinstance(value, Mapping):

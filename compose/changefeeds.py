@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from consumers.control.changefeeds.store import ChangefeedRequest, ChangefeedStore, NoFrontierError, StartTsError
 from consumers.control.log.raw_log import FrontierWindow, frontier_window
@@ -204,14 +204,14 @@ def scoped_tables(
 
 def tables_body(
     kafka: KafkaAccess, upstream: UpstreamId, config: ChangefeedConfig, ts: Ts | None, older: Older | None = None
-) -> dict[str, list[dict[str, Any]]]:
+) -> dict[str, list[dict[str, object]]]:
     """Return the API's Tables at ``ts`` (None: now), each list by name.
 
     Raises:
         BusError: see :func:`upstream_tables`.
     """
     names = compile_feed(config, NAMESPACE_DEFAULT).filter
-    body: dict[str, list[dict[str, Any]]] = {"ineligible_tables": [], "eligible_tables": [], "all_tables": []}
+    body: dict[str, list[dict[str, object]]] = {"ineligible_tables": [], "eligible_tables": [], "all_tables": []}
     for stored in upstream_tables(kafka, upstream, ts, older):
         shown = {
             "database_name": stored.schema,

@@ -19,7 +19,7 @@ from io import TextIOWrapper
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final
+from typing import Final
 
 from compose.escapes import escaped
 from compose.log_files import opener
@@ -65,7 +65,7 @@ class JsonFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line; a traceback is in it as ``stack``."""
-        shown: dict[str, Any] = {
+        shown: dict[str, object] = {
             "time": _at(record),
             "level": record.levelname.lower(),
             "logger": record.name,
@@ -78,7 +78,7 @@ class JsonFormatter(logging.Formatter):
         return escaped(json.dumps(mask_value(shown), ensure_ascii=False))
 
 
-def _ids(record: logging.LogRecord) -> dict[str, Any]:
+def _ids(record: logging.LogRecord) -> dict[str, object]:
     return {name: shown_field(name, value) for name, value in vars(record).items() if name not in _STANDARD}
 
 

@@ -9,7 +9,7 @@ verifies chain and host name every time.
 import contextlib
 import socket
 import ssl
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -207,7 +207,7 @@ _DATES: Final = (9, 10)
 """OpenSSL's X509_V_ERR_CERT_NOT_YET_VALID and _CERT_HAS_EXPIRED."""
 
 
-def _common_names(certificate: dict[str, Any]) -> list[str]:
+def _common_names(certificate: Mapping[str, Any]) -> list[str]:
     return [value for part in certificate.get("subject", ()) for name, value in part if name == "commonName"]
 
 

@@ -115,9 +115,9 @@ def microseconds(seconds: float) -> int:
     return max(0, round(seconds * 1e6))
 
 
-def figures_json(figures: SinkFigures) -> dict[str, Any]:
+def figures_json(figures: SinkFigures) -> dict[str, object]:
     """Return figures for a node, without what is 0."""
-    shown: dict[str, Any] = {
+    shown: dict[str, object] = {
         name: [spread.total, *spread.counts] for name in SPREADS if (spread := getattr(figures, name)).counts
     }
     shown |= {name: value for name in ("files", "file_bytes") if (value := getattr(figures, name))}

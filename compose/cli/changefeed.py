@@ -5,6 +5,7 @@ import functools
 import itertools
 import json
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -296,7 +297,7 @@ def echo_json(shown: Any) -> None:
     echo(json.dumps(shown, indent=2, ensure_ascii=False))
 
 
-def _summary(info: dict[str, Any]) -> dict[str, Any]:
+def _summary(info: dict[str, object]) -> dict[str, object]:
     return {
         "state": info["state"],
         "tso": info["checkpoint_tso"],
@@ -305,7 +306,7 @@ def _summary(info: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _read(sink_uri: str, file: Path | None, schema_registry: str) -> "tuple[dict[str, Any], ChangefeedConfig]":
+def _read(sink_uri: str, file: Path | None, schema_registry: str) -> "tuple[dict[str, object], ChangefeedConfig]":
     """Return a changefeed file as a ``replica_config``, checked here so that an error names the line."""
     from consumers.control.api.replica_config import replica_config
     from schemas.config.changefeed import load_changefeed
@@ -317,13 +318,16 @@ def _read(sink_uri: str, file: Path | None, schema_registry: str) -> "tuple[dict
     return replica_config(table), checked
 
 
-def _table(file: Path | None, schema_registry: str) -> "tuple[dict[str, Any], Origin]":
+def _table(file: Path | None, schema_registry: str) -> "tuple[dict[str, object], Origin]":
     """Return a changefeed file's table, and where its keys stand."""
     from schemas.config.changefeed import parse_changefeed_text
 
     table, origin = parse_changefeed_text(changefeed_text(file) if file else "", file=_name(file))
     if schema_registry:
-        table = {**table, "sink": {**table.get("sink", {}), "schema-registry": schema_registry}}
+        sink = table.get("sink", {})
+        given = {"schema-registry": schema_registry}
+        # A `sink` that is no table is refused by its name where the table is checked.
+        table = {**table, "sink": {**sink, **given} if isinstance(sink, Mapping) else sink}
     return table, origin
 
 
@@ -331,7 +335,7 @@ def _name(file: Path | None) -> str | None:
     return str(file) if file else None
 
 
-def upstream_body(given: dict[str, Any]) -> dict[str, Any]:
+def upstream_body(given: dict[str, Any]) -> dict[str, object]:
     """Return the fields of a request that name an upstream by ``--upstream-…``, which must be the capture's own."""
     for flag in ("sort_engine", "sort_dir"):
         if given.get(flag):
@@ -352,6 +356,6 @@ def _ask_old(api: "ApiCalls", start_ts: int, no_confirm: bool) -> None:
         )
 
 
-def _difference(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+def _difference(before: dict[str, object], after: dict[str, object]) -> list[str]:
     now, then = (json.dumps(settings, indent=2, ensure_ascii=False).splitlines() for settings in (before, after))
     return list(difflib.unified_diff(now, then, "now", "then", lineterm="", n=0))

@@ -78,7 +78,7 @@ def _ask(
     key_range: str = "",
 ) -> None:
     path = f"{OURS}/changefeeds/{changefeed_id}/tables/{verb}"
-    body: dict[str, Any] = {"tables": list(tables)}
+    body: dict[str, object] = {"tables": list(tables)}
     if key_range:
         body["where_key_range"] = key_range
     echo_json(api.call("POST", path, body, namespace=namespace))

@@ -75,7 +75,7 @@ class ApiCalls:
         """
         return self.call("GET", path, None, **query)
 
-    def call(self, method: str, path: str, body: Mapping[str, Any] | None = None, **query: str) -> Any:
+    def call(self, method: str, path: str, body: Mapping[str, object] | None = None, **query: str) -> Any:
         """Send a request; ``path`` is below /api/v2, or whole where it begins with /api or /debug, or is /config.
 
         Raises:

@@ -2,7 +2,7 @@
 
 import base64
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from compose.kafka_follower import Record
@@ -16,7 +16,7 @@ from schemas.rawlog.row_parts import read_part
 from schemas.sink.position import POSITION_HEADER, PositionClass, decode_position
 
 
-def decode_record(topic: str, record: Record) -> Iterator[dict[str, Any]]:
+def decode_record(topic: str, record: Record) -> Iterator[dict[str, object]]:
     """Yield what one record of ``topic`` holds; the topic's name tells which of the raw log's three it is, or none.
 
     Raises:
@@ -46,7 +46,7 @@ def _raw_record(topic: str, record: Record) -> RawRecord:
     return RawRecord.known(record.value or b"", said, (topic, record.partition, record.offset))
 
 
-def _rows(where: dict[str, int], value: RawRecord) -> Iterator[dict[str, Any]]:
+def _rows(where: Mapping[str, object], value: RawRecord) -> Iterator[dict[str, object]]:
     check_record(value)
     value.check_damage()
     head = read_batch_head(value)
@@ -54,12 +54,13 @@ def _rows(where: dict[str, int], value: RawRecord) -> Iterator[dict[str, Any]]:
         part = read_part(value)
         whose = {"table_id": head.table_id, "region_id": head.region_id, "commit_ts": head.max_commit_ts}
         part_fields = {"part": part.number, "parts": part.count, "landing": part.landing, "bytes": len(part.content)}
-        yield where | whose | part_fields
+        yield {**where, **whose, **part_fields}
         return
     batch = decode_region_batch(value)
     rows = batch.rows
     for at in range(len(rows)):
-        yield where | {
+        yield {
+            **where,
             "table_id": rows.table_id,
             "region_id": batch.region_id,
             "may_repeat": batch.may_repeat,
@@ -73,8 +74,8 @@ def _rows(where: dict[str, int], value: RawRecord) -> Iterator[dict[str, Any]]:
         }
 
 
-def _message(record: Record) -> dict[str, Any]:
-    out: dict[str, Any] = {}
+def _message(record: Record) -> dict[str, object]:
+    out: dict[str, object] = {}
     header = dict(record.headers).get(POSITION_HEADER)
     if header is not None:
         position = decode_position(header)

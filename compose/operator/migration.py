@@ -46,7 +46,7 @@ class TicdcChangefeed:
     namespace: str
     """TiCDC's namespace, or keyspace in its new architecture."""
     sink_uri: str
-    settings: Mapping[str, Any]
+    settings: Mapping[str, object]
     """The changefeed file's table: what is set otherwise than by default."""
     state: str
     checkpoint_ts: Ts
@@ -168,9 +168,9 @@ def file_text(verdict: Verdict) -> str:
     return tomlkit.dumps(document) + tomlkit.dumps(changefeed.settings)
 
 
-def _unlike(shown: Mapping[str, Any], default: Mapping[str, Any]) -> dict[str, Any]:
+def _unlike(shown: Mapping[str, object], default: Mapping[str, object]) -> dict[str, object]:
     """Return what is set and is no default, table by table. Empty texts and lists are unset, as TiCDC shows them."""
-    unlike: dict[str, Any] = {}
+    unlike: dict[str, object] = {}
     for key, value in shown.items():
         below = default.get(key)
         if isinstance(value, Mapping):
@@ -182,7 +182,7 @@ def _unlike(shown: Mapping[str, Any], default: Mapping[str, Any]) -> dict[str, A
     return unlike
 
 
-def _values(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def _values(settings: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, Any]]:
     for key, value in settings.items():
         if isinstance(value, Mapping):
             yield from _values(value, f"{prefix}{key}.")
@@ -194,14 +194,14 @@ def _is_masked(key: str, value: object) -> bool:
     return is_secret_name(key.rpartition(".")[2]) and isinstance(value, str) and MASKED.search(value) is not None
 
 
-def _text(info: Mapping[str, Any], name: str, where: Mapping[str, str]) -> str:
+def _text(info: Mapping[str, object], name: str, where: Mapping[str, str]) -> str:
     value = info.get(name)
     if not isinstance(value, str) or not value:
         raise TicdcAnswerError("a text is missing", field=name, got=str(value)[:80], **where)
     return value
 
 
-def _number(info: Mapping[str, Any], name: str, where: Mapping[str, str]) -> int:
+def _number(info: Mapping[str, object], name: str, where: Mapping[str, str]) -> int:
     value = info.get(name)
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 64:
         raise TicdcAnswerError("a number is missing", field=name, got=str(value)[:80], **where)

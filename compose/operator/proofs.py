@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import closing, suppress
-from typing import Any, Final
+from typing import Final
 
 from edges.kafka.access import KafkaAccess
 from edges.kafka.offsets import READ_TIMEOUT_S, TopicReader
@@ -56,14 +56,14 @@ def read_proofs(
                 yield content
 
 
-def newest_proofs(kafka: KafkaAccess, info: ChangefeedInfo, records_max: int) -> list[Mapping[str, Any]]:
+def newest_proofs(kafka: KafkaAccess, info: ChangefeedInfo, records_max: int) -> list[Mapping[str, object]]:
     """Return a changefeed's records among the newest of its topic, as JSON has them; those that do not read are left
     out, and there are none while there is no topic.
 
     Raises:
         KafkaUnreachableError: see :func:`read_proofs`.
     """
-    name, shown = (info.namespace, info.changefeed_id), list[Mapping[str, Any]]()
+    name, shown = (info.namespace, info.changefeed_id), list[Mapping[str, object]]()
     with suppress(NoProofsError):
         for content in read_proofs(kafka, info.upstream, name, records_max, ANSWER_S):
             with suppress(CorruptDataError):

@@ -245,7 +245,7 @@ def closing_lines(report: RecoverReport) -> list[str]:
     return lines
 
 
-def as_json(report: RecoverReport) -> dict[str, Any]:
+def as_json(report: RecoverReport) -> dict[str, object]:
     """Return the same for programs."""
     last, beyond, applied = report.held.frontier, report.held.beyond, report.applied
     return {

@@ -10,7 +10,7 @@ Rows that TiCDC had sent above its last checkpoint are sent once more, as after 
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from compose.operator.api_calls import ApiCalls
 from compose.operator.migration import TicdcChangefeed, read_changefeed, scope
@@ -153,7 +153,7 @@ class TakeOver:
         return "goes on"
 
     @staticmethod
-    def _settings(changefeed: TicdcChangefeed) -> dict[str, Any]:
+    def _settings(changefeed: TicdcChangefeed) -> dict[str, object]:
         return {"sink_uri": changefeed.sink_uri, "replica_config": replica_config(changefeed.settings)}
 
 

@@ -2,7 +2,7 @@
 
 import uuid
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from confluent_kafka import KafkaException
 
@@ -90,7 +90,7 @@ def _topics(feed: CompiledFeed, pairs: Sequence[TablePair]) -> dict[Name, str]:
     return {pair.destination: feed.topic(*pair.source) for pair in pairs}
 
 
-def _cut_off(options: Mapping[str, Any], topics: Collection[str]) -> set[str]:
+def _cut_off(options: Mapping[str, object], topics: Collection[str]) -> set[str]:
     """Return the topics of which a partition does not begin with its first record; one that is not there is none."""
     consumer = kafka_consumer({**options, "group.id": f"{GROUP}bounds", "enable.auto.commit": False})
     cut_off = set()

@@ -8,7 +8,6 @@ job is done is no change of the table.
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any
 
 from schemas.ddl.job import DdlType
 from schemas.ids import TableId, Ts
@@ -60,9 +59,9 @@ class Logical:
         """The ids that row keys carry."""
         return self.partitions or (self.table_id,)
 
-    def info(self) -> dict[str, Any]:
+    def info(self) -> dict[str, object]:
         """Return as much of TiDB's TableInfo as a schema store reads."""
-        info: dict[str, Any] = {"id": self.table_id, "name": {"O": self.name, "L": self.name}}
+        info: dict[str, object] = {"id": self.table_id, "name": {"O": self.name, "L": self.name}}
         info |= {"cols": [], "pk_is_handle": True}
         if self.partitions:
             parts = [

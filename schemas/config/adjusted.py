@@ -4,7 +4,6 @@ Sources: ``ValidateAndAdjust`` of tiflow's and ticdc's ``pkg/config`` and the si
 """
 
 from collections.abc import Mapping
-from typing import Any
 
 from schemas.config.parse.duration import parse_duration
 
@@ -77,9 +76,9 @@ COPIES: frozenset[str] = frozenset({"sink.case-sensitive", "sink.force-replicate
 """What TiCDC's newer architecture copies from the top of the file into ``[sink]``, and so may show in a file."""
 
 
-def adjusted(table: Mapping[str, Any], prefix: str = "") -> tuple[dict[str, Any], tuple[str, ...]]:
+def adjusted(table: Mapping[str, object], prefix: str = "") -> tuple[dict[str, object], tuple[str, ...]]:
     """Return the table as TiCDC would read it, and a note for each value that was changed, not for unset ones."""
-    out: dict[str, Any] = {}
+    out: dict[str, object] = {}
     notes: list[str] = []
     for key, value in table.items():
         path = f"{prefix}{key}"

@@ -8,7 +8,6 @@ import dataclasses
 import re
 import tomllib
 from collections.abc import Mapping
-from typing import Any
 
 from schemas.config.adjusted import adjusted
 from schemas.config.not_yet import (
@@ -30,7 +29,7 @@ from schemas.config.sink.sink_uri import parse_sink_uri
 from schemas.errors import ConfigError
 
 
-def parse_changefeed_text(text: str, *, file: str | None = None) -> tuple[dict[str, Any], Origin]:
+def parse_changefeed_text(text: str, *, file: str | None = None) -> tuple[dict[str, object], Origin]:
     """Parse a changefeed file's text into its table, as ZooKeeper keeps it, and the lines of its keys.
 
     Raises:
@@ -57,7 +56,7 @@ def _malformed(reason: str, text: str, file: str | None) -> ConfigError:
 
 
 def load_changefeed(
-    sink_uri: str, toml: Mapping[str, Any] | str | None = None, *, file: str | None = None
+    sink_uri: str, toml: Mapping[str, object] | str | None = None, *, file: str | None = None
 ) -> ChangefeedConfig:
     """Read and check a changefeed's settings.
 
@@ -103,11 +102,13 @@ def _read_by(config: ChangefeedConfig) -> frozenset[str]:
     return OF_STORAGE_SINKS if uri.storage or config.protocol == "csv" else OF_KAFKA_SINKS
 
 
-def _with(table: Mapping[str, Any], path: Path, value: object, origin: Origin) -> dict[str, Any]:
+def _with(table: Mapping[str, object], path: Path, value: object, origin: Origin) -> dict[str, object]:
     """Return the table with one setting replaced; the given one stays as it is."""
     key, *rest = path
     assert isinstance(key, str)
+    if not rest:
+        return {**table, key: value}
     inner = table.get(key, {})
-    if rest and not isinstance(inner, Mapping):
+    if not isinstance(inner, Mapping):
         raise origin.error((key,), f"`{key}` must be a table")
-    return {**table, key: _with(inner, tuple(rest), value, origin) if rest else value}
+    return {**table, key: _with(inner, tuple(rest), value, origin)}

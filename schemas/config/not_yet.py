@@ -67,7 +67,7 @@ WORDS: dict[str, tuple[str, ...]] = {
 """Settings of which only these words do something yet."""
 
 
-def without_unread_tables(table: Mapping[str, Any], origin: Origin) -> Mapping[str, Any]:
+def without_unread_tables(table: Mapping[str, object], origin: Origin) -> Mapping[str, object]:
     """Return the changefeed file's table without the (empty) tables of ``UNREAD_TABLES``.
 
     Raises:

@@ -8,7 +8,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Final
 
 from schemas.errors import CorruptDataError
 from schemas.flow.flow_sum import NOTHING, FlowSum, TableSums, add_sums, parse_sum
@@ -195,9 +195,9 @@ def follow_up(head: Proof | None, name: tuple[str, str], window: ProofWindow) ->
     return content, replace(proof, hash=made)
 
 
-def _with_room(states: Mapping[TableId, CarriedState]) -> list[dict[str, Any]]:
+def _with_room(states: Mapping[TableId, CarriedState]) -> list[dict[str, object]]:
     """Return as many states as a record has room for, by table id."""
-    taken, size = list[dict[str, Any]](), 0
+    taken, size = list[dict[str, object]](), 0
     for _, state in sorted(states.items()):
         plain = state_as_plain(replace(state, image=None if state.image is None else ()))
         size += len(_canonical(plain))
@@ -207,9 +207,9 @@ def _with_room(states: Mapping[TableId, CarriedState]) -> list[dict[str, Any]]:
     return taken
 
 
-def _canonical(plain: Mapping[str, Any]) -> bytes:
+def _canonical(plain: Mapping[str, object]) -> bytes:
     return json.dumps(plain, sort_keys=True, separators=(",", ":")).encode()
 
 
-def _hash_of(plain: Mapping[str, Any]) -> str:
+def _hash_of(plain: Mapping[str, object]) -> str:
     return hashlib.sha256(_canonical(plain)).hexdigest()

@@ -351,7 +351,7 @@ def _id(value: Any) -> str:
     return str(value)
 
 
-def _object(value: Any) -> dict[str, Any]:
+def _object(value: Any) -> dict[str, object]:
     if not isinstance(value, dict):
         raise ValueError(f"{str(value)[:40]!r} is no object")
     return value

@@ -352,14 +352,14 @@ def _document(node: bytes, what: str, kind: type = dict) -> Any:
     return raw
 
 
-def _text(raw: Mapping[str, Any], key: str) -> str:
+def _text(raw: Mapping[str, object], key: str) -> str:
     value = raw[key]
     if not isinstance(value, str):
         raise TypeError(f"{key} is no text")
     return value
 
 
-def _number(raw: Mapping[str, Any], key: str) -> int:
+def _number(raw: Mapping[str, object], key: str) -> int:
     value = raw[key]
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 64:
         raise ValueError(f"{key} is no number that fits")

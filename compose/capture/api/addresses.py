@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from edges.kafka.access import KafkaAccess
 from edges.zookeeper.access import ZooKeeperAccess
@@ -25,5 +24,5 @@ class ApiAddresses:
     """Of changefeeds that are created."""
     tries_sinks: bool = False
     """Whether sinks are connected to before a changefeed is stored: what connects later runs where we do."""
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, object] = field(default_factory=dict)
     """What `GET /config` shows, without secrets."""

@@ -112,7 +112,7 @@ class ApiBackend:
     def captures(self) -> Sequence[CaptureInfo]:
         return list_captures(self._session, self._paths)
 
-    def settings(self) -> Mapping[str, Any]:
+    def settings(self) -> Mapping[str, object]:
         return self._addresses.settings
 
     def upstreams(self) -> Sequence[UpstreamView]:
@@ -153,7 +153,7 @@ class ApiBackend:
             except NoNodeError:
                 return []
 
-    def sorter(self, changefeed_id: str, namespace: str) -> Mapping[str, Any] | None:
+    def sorter(self, changefeed_id: str, namespace: str) -> Mapping[str, object] | None:
         with self._session.requests("looking for a sorter") as client:
             try:
                 node = read_json(client.get(self._paths.changefeed_sorter(namespace, changefeed_id))[0])
@@ -210,7 +210,7 @@ class ApiBackend:
                 raise ApiError("the changefeed has no such table", changefeed=feed.info.changefeed_id, table=name[:200])
         return [stored[name] for name in tables]
 
-    def proofs(self, feed: StoredFeed, records_max: int) -> Sequence[Mapping[str, Any]]:
+    def proofs(self, feed: StoredFeed, records_max: int) -> Sequence[Mapping[str, object]]:
         return newest_proofs(self._addresses.kafka, feed.info, records_max)
 
     def feed(self, changefeed_id: str, namespace: str) -> StoredFeed:
@@ -287,7 +287,7 @@ class ApiBackend:
         with self._older(request.start_ts, config) as older:
             return tables_body(self._addresses.kafka, self._addresses.upstream, config, request.start_ts, older)
 
-    def explain(self, request: FeedRequest) -> dict[str, Any]:
+    def explain(self, request: FeedRequest) -> dict[str, object]:
         addresses = self._addresses
         config, tries_sinks = load_changefeed(request.sink_uri or "", request.config), addresses.tries_sinks
         if not config.uri.brokers:
@@ -299,15 +299,15 @@ class ApiBackend:
         schemas, at = raw_log_schemas(addresses.kafka, addresses.upstream, request.start_ts)
         return as_json(explained(config, schemas, at, ask_sink=tries_sinks))
 
-    def first_messages(self, request: FeedRequest) -> dict[str, Any]:
+    def first_messages(self, request: FeedRequest) -> dict[str, object]:
         config = load_changefeed(request.sink_uri or "", request.config)
         config = replace(config, time_zone=self._addresses.time_zone)
         return first_messages(self._addresses.kafka, self._addresses.upstream, config, request.start_ts)
 
-    def log_lines(self) -> Sequence[Mapping[str, Any]]:
+    def log_lines(self) -> Sequence[Mapping[str, object]]:
         return self._recent_lines.lines()
 
-    def checks(self) -> Sequence[Mapping[str, Any]]:
+    def checks(self) -> Sequence[Mapping[str, object]]:
         addresses = self._addresses
         findings = [
             *examine(Path()),
@@ -326,7 +326,7 @@ class ApiBackend:
     def metadata(self) -> Sequence[tuple[str, str]]:
         return shown_nodes(self._session, self._paths.root)
 
-    def resolve_lock(self, region: RegionId, ts: Ts | None) -> Mapping[str, Any]:
+    def resolve_lock(self, region: RegionId, ts: Ts | None) -> Mapping[str, object]:
         return resolve_region(self._addresses.pd, self._addresses.tls, region, ts)
 
     def delete_service_gc_safepoint(self) -> str:

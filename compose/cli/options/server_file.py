@@ -80,7 +80,7 @@ def server_file_option(command: Command) -> Command:
     )(command)
 
 
-def read_server_file(file: Path) -> tuple[dict[str, Any], tuple[str, ...]]:
+def read_server_file(file: Path) -> tuple[dict[str, object], tuple[str, ...]]:
     """Return a server file's settings by the names of a capture's parameters, and notes of what is not read.
 
     Raises:
@@ -91,7 +91,7 @@ def read_server_file(file: Path) -> tuple[dict[str, Any], tuple[str, ...]]:
         table = tomllib.loads(file.read_text())
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ConfigError("server file is not readable as TOML", file=str(file), reason=error) from error
-    values: dict[str, Any] = {}
+    values: dict[str, object] = {}
     notes: list[str] = []
     for key, value in _leaves(table):
         above = next((known for known in UNREAD if key == known or key.startswith(f"{known}.")), None)
@@ -109,7 +109,7 @@ def read_server_file(file: Path) -> tuple[dict[str, Any], tuple[str, ...]]:
     return values, tuple(notes)
 
 
-def _leaves(table: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+def _leaves(table: Mapping[str, object], prefix: str = "") -> list[tuple[str, Any]]:
     leaves: list[tuple[str, Any]] = []
     for key, value in table.items():
         path = f"{prefix}{key}"

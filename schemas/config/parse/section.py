@@ -74,7 +74,7 @@ def read_section(kind: type[Section], table: object, path: Path, origin: Origin)
     if not isinstance(table, Mapping):
         raise origin.error(path, f"{_name(path)} must be a table, got {_show(table)}")
     fields = fields_by_key(kind)
-    values: dict[str, Any] = {}
+    values: dict[str, object] = {}
     for key, raw in table.items():
         here = (*path, str(key))
         if key not in fields:

@@ -303,7 +303,7 @@ def test_replica_config_names_and_durations_go_both_ways() -> None:
             "kafka_config": {"sasl_password": "***", "dial_timeout": "1.5s"},
         },
     }
-    back = from_api({**shown, "mounter": None})
+    back: dict[str, Any] = from_api({**shown, "mounter": None})
     assert back["sync-point-interval"] == "600000000000ns"
     assert back["sink"]["file-index-digit"] == 4
     assert "mounter" not in back

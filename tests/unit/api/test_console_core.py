@@ -211,6 +211,6 @@ def test_settings_in_the_file_that_are_the_default_do_not_differ() -> None:
 
 
 def test_readable_file_has_masks_and_durations_that_the_api_takes_back() -> None:
-    shown = readable(CONFIG)
+    shown: dict[str, Any] = readable(CONFIG)
     assert shown["sync-point-interval"] == "20m"
     assert shown["sink"]["kafka-config"]["sasl-password"] == "***"

@@ -112,14 +112,14 @@ class SimPdClient(PdClient):
     def regions(self) -> list[pdpb_pb2.Region]:
         """Return all regions as they are."""
         request = pdpb_pb2.ScanRegionsRequest(header=pdpb_pb2.RequestHeader(cluster_id=CLUSTER_ID))
-        return list(now(self._service.ScanRegions(request, None)).regions)
+        return list(now(self._service.ScanRegions(request, NO_CONTEXT)).regions)
 
     def _call(self, name: str, ask: Callable[..., Any]) -> Any:
         return ask(SimpleNamespace(ScanRegions=self._scan, GetAllStores=self._stores), _HEADER)
 
     def _scan(self, request: pdpb_pb2.ScanRegionsRequest, timeout: float) -> pdpb_pb2.ScanRegionsResponse:
         if self.view is None:
-            return now(self._service.ScanRegions(request, None))
+            return now(self._service.ScanRegions(request, NO_CONTEXT))
         known = [
             region
             for region in self.view
@@ -129,7 +129,7 @@ class SimPdClient(PdClient):
         return pdpb_pb2.ScanRegionsResponse(header=pdpb_pb2.ResponseHeader(cluster_id=CLUSTER_ID), regions=known)
 
     def _stores(self, request: pdpb_pb2.GetAllStoresRequest, timeout: float) -> pdpb_pb2.GetAllStoresResponse:
-        return now(self._service.GetAllStores(request, None))
+        return now(self._service.GetAllStores(request, NO_CONTEXT))
 
 
 class SimCluster:
@@ -248,6 +248,8 @@ class _Context:
         raise AbortedError
 
 
+NO_CONTEXT: Any = None
+"""Of a call that no server has taken; PD says nothing by it here."""
 _HEADER = pdpb_pb2.RequestHeader(cluster_id=CLUSTER_ID)
 
 

@@ -5,7 +5,6 @@ a mistake is a region error, never a gRPC status.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 from producers.region_server.core.store import refusals, snapshot_read, txn_status
 from producers.region_server.core.store.mvcc import Change
@@ -24,7 +23,7 @@ class TikvService(tikvpb_pb2_grpc.TikvServicer):
         self._store = store
         self._gate = gate
 
-    async def KvGet(self, request: kvrpcpb_pb2.GetRequest, context: Any) -> kvrpcpb_pb2.GetResponse:  # noqa: N802
+    async def KvGet(self, request: kvrpcpb_pb2.GetRequest, context: object) -> kvrpcpb_pb2.GetResponse:  # noqa: N802
         """Read one key at a version."""
         version = Ts(request.version)
         region, error = await self._gate.region(request.context, request.key, version=version)
@@ -37,7 +36,7 @@ class TikvService(tikvpb_pb2_grpc.TikvServicer):
             return kvrpcpb_pb2.GetResponse(error=locked(row))
         return kvrpcpb_pb2.GetResponse(value=row.value, commit_ts=row.commit_ts)
 
-    async def KvScan(self, request: kvrpcpb_pb2.ScanRequest, context: Any) -> kvrpcpb_pb2.ScanResponse:  # noqa: N802
+    async def KvScan(self, request: kvrpcpb_pb2.ScanRequest, context: object) -> kvrpcpb_pb2.ScanResponse:  # noqa: N802
         """Read ``[start_key, end_key)`` at a version, within one region; a locked key comes as a pair with an error.
 
         A reverse scan runs from ``start_key`` (excluded) down to ``end_key``, as in TiKV.
@@ -53,7 +52,7 @@ class TikvService(tikvpb_pb2_grpc.TikvServicer):
         )
         return scan_response(rows, key_only=request.key_only)
 
-    async def KvScanLock(self, request: kvrpcpb_pb2.ScanLockRequest, context: Any) -> kvrpcpb_pb2.ScanLockResponse:  # noqa: N802
+    async def KvScanLock(self, request: kvrpcpb_pb2.ScanLockRequest, context: object) -> kvrpcpb_pb2.ScanLockResponse:  # noqa: N802
         """Locks with start_ts <= ``max_version``, by key, at most ``limit`` (0: all); page by the last key."""
         region, error = await self._gate.region(request.context, request.start_key)
         if region is None:
@@ -64,7 +63,7 @@ class TikvService(tikvpb_pb2_grpc.TikvServicer):
         return kvrpcpb_pb2.ScanLockResponse(locks=[lock_info(key, lock) for key, lock in locks])
 
     async def KvCheckTxnStatus(  # noqa: N802
-        self, request: kvrpcpb_pb2.CheckTxnStatusRequest, context: Any
+        self, request: kvrpcpb_pb2.CheckTxnStatusRequest, context: object
     ) -> kvrpcpb_pb2.CheckTxnStatusResponse:
         """What became of a transaction, by its primary key; ends it there if its time is up."""
         region, error = await self._gate.region(request.context, request.primary_key)
@@ -94,7 +93,7 @@ class TikvService(tikvpb_pb2_grpc.TikvServicer):
         )
 
     async def KvCheckSecondaryLocks(  # noqa: N802
-        self, request: kvrpcpb_pb2.CheckSecondaryLocksRequest, context: Any
+        self, request: kvrpcpb_pb2.CheckSecondaryLocksRequest, context: object
     ) -> kvrpcpb_pb2.CheckSecondaryLocksResponse:
         """Which keys of an async-commit transaction are locked; one that is not is rolled back, which decides."""
         region, error = await self._gate.region(request.context, *request.keys)
@@ -106,7 +105,7 @@ class TikvService(tikvpb_pb2_grpc.TikvServicer):
         return kvrpcpb_pb2.CheckSecondaryLocksResponse(locks=locks, commit_ts=status.commit_ts)
 
     async def KvResolveLock(  # noqa: N802
-        self, request: kvrpcpb_pb2.ResolveLockRequest, context: Any
+        self, request: kvrpcpb_pb2.ResolveLockRequest, context: object
     ) -> kvrpcpb_pb2.ResolveLockResponse:
         """End a transaction on some keys, or one or several on the whole region."""
         region, error = await self._gate.region(request.context, *request.keys)

@@ -1,12 +1,12 @@
 """The calls of PD by which clients keep history: service safe points and GC barriers."""
 
 import time
-from typing import Any
 
 import grpc
 
 from producers.region_server.core.store.gc_state import BarrierRefusedError, GcBarrier
 from producers.region_server.pd.cluster import PdCluster
+from producers.region_server.rpc.call_context import CallContext
 from schemas.ids import Ts
 from schemas.proto import pdpb_pb2, pdpb_pb2_grpc
 
@@ -29,7 +29,7 @@ class PdGcCalls(pdpb_pb2_grpc.PDServicer):
     def _refused(self, refused: BarrierRefusedError) -> pdpb_pb2.ResponseHeader:
         return self._failed(pdpb_pb2.Error(type=pdpb_pb2.UNKNOWN, message=refused.message))
 
-    async def _check(self, header: pdpb_pb2.RequestHeader, context: Any) -> None:
+    async def _check(self, header: pdpb_pb2.RequestHeader, context: CallContext) -> None:
         if self._cluster.leader != self._index:
             await context.abort(grpc.StatusCode.UNAVAILABLE, "not leader")
         need = self._cluster.cluster_id
@@ -38,20 +38,20 @@ class PdGcCalls(pdpb_pb2_grpc.PDServicer):
                 grpc.StatusCode.FAILED_PRECONDITION, f"mismatch cluster id, need {need} but got {header.cluster_id}"
             )
 
-    async def _check_barriers(self, header: pdpb_pb2.RequestHeader, context: Any) -> None:
+    async def _check_barriers(self, header: pdpb_pb2.RequestHeader, context: CallContext) -> None:
         if self._cluster.gc_api == "service_safe_points":
             await context.abort(grpc.StatusCode.UNIMPLEMENTED, "unknown method for service pdpb.PD")
         await self._check(header, context)
 
     async def GetGCSafePoint(  # noqa: N802
-        self, request: pdpb_pb2.GetGCSafePointRequest, context: Any
+        self, request: pdpb_pb2.GetGCSafePointRequest, context: CallContext
     ) -> pdpb_pb2.GetGCSafePointResponse:
         """Below this ts history may be gone."""
         await self._check(request.header, context)
         return pdpb_pb2.GetGCSafePointResponse(header=self._ok(), safe_point=self._cluster.gc_safe_point)
 
     async def UpdateServiceGCSafePoint(  # noqa: N802
-        self, request: pdpb_pb2.UpdateServiceGCSafePointRequest, context: Any
+        self, request: pdpb_pb2.UpdateServiceGCSafePointRequest, context: CallContext
     ) -> pdpb_pb2.UpdateServiceGCSafePointResponse:
         """Keep history for a service, or stop keeping it (TTL <= 0)."""
         if self._cluster.gc_api == "barriers":
@@ -70,7 +70,7 @@ class PdGcCalls(pdpb_pb2_grpc.PDServicer):
         )
 
     async def SetGCBarrier(  # noqa: N802
-        self, request: pdpb_pb2.SetGCBarrierRequest, context: Any
+        self, request: pdpb_pb2.SetGCBarrierRequest, context: CallContext
     ) -> pdpb_pb2.SetGCBarrierResponse:
         """Keep history from a ts on."""
         await self._check_barriers(request.header, context)
@@ -83,7 +83,7 @@ class PdGcCalls(pdpb_pb2_grpc.PDServicer):
         return pdpb_pb2.SetGCBarrierResponse(header=self._ok(), new_barrier_info=_info(barrier))
 
     async def DeleteGCBarrier(  # noqa: N802
-        self, request: pdpb_pb2.DeleteGCBarrierRequest, context: Any
+        self, request: pdpb_pb2.DeleteGCBarrierRequest, context: CallContext
     ) -> pdpb_pb2.DeleteGCBarrierResponse:
         """Stop keeping it; the field is absent if there was no such barrier."""
         await self._check_barriers(request.header, context)
@@ -92,7 +92,7 @@ class PdGcCalls(pdpb_pb2_grpc.PDServicer):
         return pdpb_pb2.DeleteGCBarrierResponse(header=self._ok(), deleted_barrier_info=deleted)
 
     async def SetGlobalGCBarrier(  # noqa: N802
-        self, request: pdpb_pb2.SetGlobalGCBarrierRequest, context: Any
+        self, request: pdpb_pb2.SetGlobalGCBarrierRequest, context: CallContext
     ) -> pdpb_pb2.SetGlobalGCBarrierResponse:
         """Keep history of all keyspaces from a ts on."""
         await self._check_barriers(request.header, context)
@@ -105,7 +105,7 @@ class PdGcCalls(pdpb_pb2_grpc.PDServicer):
         return pdpb_pb2.SetGlobalGCBarrierResponse(header=self._ok(), new_barrier_info=_global_info(barrier))
 
     async def DeleteGlobalGCBarrier(  # noqa: N802
-        self, request: pdpb_pb2.DeleteGlobalGCBarrierRequest, context: Any
+        self, request: pdpb_pb2.DeleteGlobalGCBarrierRequest, context: CallContext
     ) -> pdpb_pb2.DeleteGlobalGCBarrierResponse:
         """Stop keeping it."""
         await self._check_barriers(request.header, context)
@@ -113,7 +113,9 @@ class PdGcCalls(pdpb_pb2_grpc.PDServicer):
         deleted = _global_info(barrier) if barrier is not None else None
         return pdpb_pb2.DeleteGlobalGCBarrierResponse(header=self._ok(), deleted_barrier_info=deleted)
 
-    async def GetGCState(self, request: pdpb_pb2.GetGCStateRequest, context: Any) -> pdpb_pb2.GetGCStateResponse:  # noqa: N802
+    async def GetGCState(  # noqa: N802
+        self, request: pdpb_pb2.GetGCStateRequest, context: CallContext
+    ) -> pdpb_pb2.GetGCStateResponse:
         """Safe points and barriers of the one keyspace."""
         await self._check_barriers(request.header, context)
         barriers = self._global_barriers() if request.include_global_gc_barriers else None
@@ -121,7 +123,7 @@ class PdGcCalls(pdpb_pb2_grpc.PDServicer):
         return pdpb_pb2.GetGCStateResponse(header=self._ok(), gc_state=state, global_gc_barriers=barriers)
 
     async def GetAllKeyspacesGCStates(  # noqa: N802
-        self, request: pdpb_pb2.GetAllKeyspacesGCStatesRequest, context: Any
+        self, request: pdpb_pb2.GetAllKeyspacesGCStatesRequest, context: CallContext
     ) -> pdpb_pb2.GetAllKeyspacesGCStatesResponse:
         """The same of all keyspaces; there is one."""
         await self._check_barriers(request.header, context)

@@ -2,13 +2,13 @@
 
 import itertools
 from collections.abc import AsyncIterator, Sequence
-from typing import Any
 
 import grpc
 
 from producers.region_server.core.store.regions import Region
 from producers.region_server.pd.cluster import PdCluster
 from producers.region_server.pd.gc import PdGcCalls
+from producers.region_server.rpc.call_context import CallContext
 from producers.region_server.rpc.wire import leader_peer, raw_bound, region_meta
 from schemas.errors import CorruptDataError
 from schemas.ids import PHYSICAL_SHIFT_BITS, StoreId
@@ -28,20 +28,22 @@ class PdService(PdGcCalls):
         self._store = cluster.store
         self._oracle = cluster.oracle
 
-    async def GetMembers(self, request: pdpb_pb2.GetMembersRequest, context: Any) -> pdpb_pb2.GetMembersResponse:  # noqa: N802
+    async def GetMembers(  # noqa: N802
+        self, request: pdpb_pb2.GetMembersRequest, context: CallContext
+    ) -> pdpb_pb2.GetMembersResponse:
         """The bootstrap call: the only one whose cluster id is not checked."""
         members = self._cluster.member_metas()
         leader = members[self._cluster.leader]
         return pdpb_pb2.GetMembersResponse(header=self._ok(), members=members, leader=leader, etcd_leader=leader)
 
     async def GetClusterInfo(  # noqa: N802
-        self, request: pdpb_pb2.GetClusterInfoRequest, context: Any
+        self, request: pdpb_pb2.GetClusterInfoRequest, context: CallContext
     ) -> pdpb_pb2.GetClusterInfoResponse:
         """TSO is served here, not by a service of its own."""
         return pdpb_pb2.GetClusterInfoResponse(header=self._ok(), service_modes=[pdpb_pb2.PD_SVC_MODE])
 
     async def Tso(  # noqa: N802
-        self, request_iterator: AsyncIterator[pdpb_pb2.TsoRequest], context: Any
+        self, request_iterator: AsyncIterator[pdpb_pb2.TsoRequest], context: CallContext
     ) -> AsyncIterator[pdpb_pb2.TsoResponse]:
         """Timestamps, one answer a request, in order."""
         async for request in request_iterator:
@@ -54,7 +56,7 @@ class PdService(PdGcCalls):
             yield pdpb_pb2.TsoResponse(header=self._ok(), count=request.count, timestamp=stamp)
 
     async def LoadGlobalConfig(  # noqa: N802
-        self, request: pdpb_pb2.LoadGlobalConfigRequest, context: Any
+        self, request: pdpb_pb2.LoadGlobalConfigRequest, context: CallContext
     ) -> pdpb_pb2.LoadGlobalConfigResponse:
         """Settings by name; the call has no header, and so no cluster id to be checked."""
         items = []
@@ -67,26 +69,30 @@ class PdService(PdGcCalls):
                 items.append(pdpb_pb2.GlobalConfigItem(name=name, error=error))
         return pdpb_pb2.LoadGlobalConfigResponse(items=items)
 
-    async def GetRegion(self, request: pdpb_pb2.GetRegionRequest, context: Any) -> pdpb_pb2.GetRegionResponse:  # noqa: N802
+    async def GetRegion(self, request: pdpb_pb2.GetRegionRequest, context: CallContext) -> pdpb_pb2.GetRegionResponse:  # noqa: N802
         """The region of a key."""
         await self._check(request.header, context)
         key = await _raw(request.region_key, context)
         return self._region_response(self._store.regions.of_key(key))
 
-    async def GetPrevRegion(self, request: pdpb_pb2.GetRegionRequest, context: Any) -> pdpb_pb2.GetRegionResponse:  # noqa: N802
+    async def GetPrevRegion(  # noqa: N802
+        self, request: pdpb_pb2.GetRegionRequest, context: CallContext
+    ) -> pdpb_pb2.GetRegionResponse:
         """The region before the one of a key; no region for the first."""
         await self._check(request.header, context)
         key = await _raw(request.region_key, context)
         return self._region_response(self._store.regions.before(key))
 
     async def GetRegionByID(  # noqa: N802
-        self, request: pdpb_pb2.GetRegionByIDRequest, context: Any
+        self, request: pdpb_pb2.GetRegionByIDRequest, context: CallContext
     ) -> pdpb_pb2.GetRegionResponse:
         """The region of an id; the field is absent if there is none, as a PD leader answers."""
         await self._check(request.header, context)
         return self._region_response(self._store.regions.get(request.region_id))
 
-    async def ScanRegions(self, request: pdpb_pb2.ScanRegionsRequest, context: Any) -> pdpb_pb2.ScanRegionsResponse:  # noqa: N802
+    async def ScanRegions(  # noqa: N802
+        self, request: pdpb_pb2.ScanRegionsRequest, context: CallContext
+    ) -> pdpb_pb2.ScanRegionsResponse:
         """Regions that touch a range, in key order."""
         await self._check(request.header, context)
         start, end = await _raw(request.start_key, context), await _raw(request.end_key, context)
@@ -100,7 +106,7 @@ class PdService(PdGcCalls):
         )
 
     async def BatchScanRegions(  # noqa: N802
-        self, request: pdpb_pb2.BatchScanRegionsRequest, context: Any
+        self, request: pdpb_pb2.BatchScanRegionsRequest, context: CallContext
     ) -> pdpb_pb2.BatchScanRegionsResponse:
         """Regions that touch any of some ranges; the ranges must be in order and must not overlap."""
         await self._check(request.header, context)
@@ -121,7 +127,7 @@ class PdService(PdGcCalls):
             header=self._ok(), regions=[self._describe(region) for region in regions]
         )
 
-    async def GetStore(self, request: pdpb_pb2.GetStoreRequest, context: Any) -> pdpb_pb2.GetStoreResponse:  # noqa: N802
+    async def GetStore(self, request: pdpb_pb2.GetStoreRequest, context: CallContext) -> pdpb_pb2.GetStoreResponse:  # noqa: N802
         """One store, also one that was removed."""
         await self._check(request.header, context)
         store_id = StoreId(request.store_id)
@@ -130,7 +136,9 @@ class PdService(PdGcCalls):
             return pdpb_pb2.GetStoreResponse(header=self._failed(error))
         return pdpb_pb2.GetStoreResponse(header=self._ok(), store=self._cluster.store_meta(store_id))
 
-    async def GetAllStores(self, request: pdpb_pb2.GetAllStoresRequest, context: Any) -> pdpb_pb2.GetAllStoresResponse:  # noqa: N802
+    async def GetAllStores(  # noqa: N802
+        self, request: pdpb_pb2.GetAllStoresRequest, context: CallContext
+    ) -> pdpb_pb2.GetAllStoresResponse:
         """All stores, with or without removed ones."""
         await self._check(request.header, context)
         stores = [self._cluster.store_meta(store_id) for store_id in self._cluster.addresses]
@@ -155,7 +163,7 @@ def _in_order(ranges: Sequence[tuple[bytes, bytes]]) -> bool:
     return all(end and end <= start for (_, end), (start, _) in itertools.pairwise(ranges))
 
 
-async def _raw(encoded: bytes, context: Any) -> bytes:
+async def _raw(encoded: bytes, context: CallContext) -> bytes:
     """The raw key of a region key; a malformed one fails the call."""
     try:
         return raw_bound(encoded)

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Mapping
-from typing import Any, Final
+from typing import Final
 
 import grpc
 
@@ -109,13 +109,13 @@ class ReplayPd(pdpb_pb2_grpc.PDServicer):
         self._stores = {store.id: store for store in recording.stores.stores}
         self._addresses = addresses
 
-    async def GetMembers(self, request: pdpb_pb2.GetMembersRequest, context: Any) -> pdpb_pb2.GetMembersResponse:  # noqa: N802
+    async def GetMembers(self, request: pdpb_pb2.GetMembersRequest, context: object) -> pdpb_pb2.GetMembersResponse:  # noqa: N802
         """Who is in PD."""
         member = self._member
         return pdpb_pb2.GetMembersResponse(header=self._header, members=[member], leader=member, etcd_leader=member)
 
     async def Tso(  # noqa: N802
-        self, request_iterator: AsyncIterator[pdpb_pb2.TsoRequest], context: Any
+        self, request_iterator: AsyncIterator[pdpb_pb2.TsoRequest], context: object
     ) -> AsyncIterator[pdpb_pb2.TsoResponse]:
         """The recording's time: its highest resolved ts so far. It can repeat; nobody writes here."""
         async for request in request_iterator:
@@ -123,7 +123,7 @@ class ReplayPd(pdpb_pb2_grpc.PDServicer):
             stamp = pdpb_pb2.Timestamp(physical=ts >> PHYSICAL_SHIFT_BITS, logical=ts & _LOGICAL_MASK)
             yield pdpb_pb2.TsoResponse(header=self._header, count=request.count, timestamp=stamp)
 
-    async def ScanRegions(self, request: pdpb_pb2.ScanRegionsRequest, context: Any) -> pdpb_pb2.ScanRegionsResponse:  # noqa: N802
+    async def ScanRegions(self, request: pdpb_pb2.ScanRegionsRequest, context: object) -> pdpb_pb2.ScanRegionsResponse:  # noqa: N802
         """Regions that touch a range, in key order."""
         found_regions = list(self._replay.scan_regions(request.start_key, request.end_key))
         regions = found_regions[: request.limit] if request.limit > 0 else found_regions
@@ -135,7 +135,7 @@ class ReplayPd(pdpb_pb2_grpc.PDServicer):
         )
 
     async def GetRegionByID(  # noqa: N802
-        self, request: pdpb_pb2.GetRegionByIDRequest, context: Any
+        self, request: pdpb_pb2.GetRegionByIDRequest, context: object
     ) -> pdpb_pb2.GetRegionResponse:
         """The region of an id; the field is absent if there is none."""
         region = self._replay.region(request.region_id)
@@ -143,7 +143,7 @@ class ReplayPd(pdpb_pb2_grpc.PDServicer):
             return pdpb_pb2.GetRegionResponse(header=self._header)
         return pdpb_pb2.GetRegionResponse(header=self._header, region=region.region, leader=region.leader)
 
-    async def GetStore(self, request: pdpb_pb2.GetStoreRequest, context: Any) -> pdpb_pb2.GetStoreResponse:  # noqa: N802
+    async def GetStore(self, request: pdpb_pb2.GetStoreRequest, context: object) -> pdpb_pb2.GetStoreResponse:  # noqa: N802
         """One store."""
         store = self._stores.get(request.store_id)
         if store is None:
@@ -153,7 +153,9 @@ class ReplayPd(pdpb_pb2_grpc.PDServicer):
             )  # fmt: skip
         return pdpb_pb2.GetStoreResponse(header=self._header, store=self._ours(store))
 
-    async def GetAllStores(self, request: pdpb_pb2.GetAllStoresRequest, context: Any) -> pdpb_pb2.GetAllStoresResponse:  # noqa: N802
+    async def GetAllStores(  # noqa: N802
+        self, request: pdpb_pb2.GetAllStoresRequest, context: object
+    ) -> pdpb_pb2.GetAllStoresResponse:
         """All stores."""
         stores = [self._ours(store) for store in self._stores.values()]
         return pdpb_pb2.GetAllStoresResponse(header=self._header, stores=stores)

@@ -48,6 +48,7 @@ ALLOWED: Final = (
     Allowed("clients send it, and it says nothing here", "consumers/control/api/routes/v1.py", ("timezone",)),
     Allowed("uvicorn reads it", "consumers/control/api/serving/server.py", ("should_exit",)),
     Allowed("kazoo calls it", "edges/zookeeper/session.py", ("async_result",)),
+    Allowed("kazoo's parameters", "edges/zookeeper/client.py", ("listener", "makepath", "recursive")),
     Allowed("PyMySQL calls it", "consumers/processors/apply/tls.py", ("_create_ssl_ctx",)),
     Allowed("tarfile reads it", "compose/stack/jars.py", ("extraction_filter",)),
     Allowed("decimal reads it", "schemas/tidb/origin_default.py", ("prec",)),

@@ -10,7 +10,6 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from types import MappingProxyType
-from typing import Any
 
 from kazoo.exceptions import NodeExistsError, NoNodeError
 
@@ -25,6 +24,7 @@ from consumers.control.changefeeds.processor_nodes import (
     encode_shares,
 )
 from edges.secrets import decode_info
+from edges.zookeeper.client import ZooKeeperClient
 from edges.zookeeper.node_cache import Node, NodeCache
 from edges.zookeeper.nodes import free_node, put_node, read_node, replace_node, take_node
 from edges.zookeeper.session import Session
@@ -272,6 +272,6 @@ class ProcessorBoard:
         return None if node is None else decode_applied(node.value)
 
 
-def _content(client: Any, path: str) -> bytes | None:
+def _content(client: ZooKeeperClient, path: str) -> bytes | None:
     node = read_node(client, path)
     return node and node[0]

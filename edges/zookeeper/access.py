@@ -9,6 +9,7 @@ from kazoo.security import ACL, CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
 
 from edges.properties import KnownKeys, read_properties
 from edges.tls_files import check_tls_files
+from edges.zookeeper.client import ZooKeeperClient
 from schemas.errors import ConfigError
 
 _SERVERS, _USER, _PASSWORD = "servers", "digest.username", "digest.password"
@@ -95,7 +96,9 @@ class ZooKeeperAccess:
         known = bool(self.user or self.cert_path) and not self.open_acl
         return list(CREATOR_ALL_ACL if known else OPEN_ACL_UNSAFE)
 
-    def client(self, timeout_s: float, handler: Any = None, client_id: tuple[int, bytes] | None = None) -> Any:
+    def client(
+        self, timeout_s: float, handler: Any = None, client_id: tuple[int, bytes] | None = None
+    ) -> ZooKeeperClient:
         """Return a client that is not started; ``timeout_s`` of its session is what the servers are asked for.
         ``client_id``: id and password of a session that it is to go on with.
 

@@ -1,12 +1,12 @@
 """Nodes of a cluster that was open until now become their creator's alone."""
 
 import contextlib
-from typing import Any
 
 from kazoo.exceptions import NoNodeError
-from kazoo.security import OPEN_ACL_UNSAFE
+from kazoo.security import ACL, OPEN_ACL_UNSAFE
 
 from edges.zookeeper.access import ZooKeeperAccess
+from edges.zookeeper.client import ZooKeeperClient
 from edges.zookeeper.session import Session
 
 
@@ -32,7 +32,7 @@ def close_nodes(session: Session, access: ZooKeeperAccess, root: str) -> int:
     return closed
 
 
-def _close(client: Any, path: str, acl: list[Any], access: ZooKeeperAccess) -> bool:
+def _close(client: ZooKeeperClient, path: str, acl: list[ACL], access: ZooKeeperAccess) -> bool:
     if not any(entry.id.scheme == "world" for entry in acl):
         return False
     client.set_acls(path, access.acl)

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 from edges.zookeeper.access import ZooKeeperAccess
+from edges.zookeeper.client import ZooKeeperClient
 from edges.zookeeper.lease import Lease
 from edges.zookeeper.session import start_with_lease
 
@@ -17,7 +17,7 @@ CONNECT_TIMEOUT_S = 30.0
 class LeasedClient:
     """A started KazooClient, and the lease of whichever session it has."""
 
-    client: Any
+    client: ZooKeeperClient
     lease: Lease
 
 

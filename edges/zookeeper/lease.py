@@ -11,11 +11,14 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from kazoo.client import KazooState
 
+from edges.zookeeper.client import Promise, ZooKeeperClient
+
 log = logging.getLogger(__name__)
+_Answer = TypeVar("_Answer")
 
 LEASE_SHARE = 2 / 3
 """Of the session's timeout; the rest is for stopping."""
@@ -42,7 +45,7 @@ class Lease:
     timeout_s: float
     """What the lease is made of: the session timeout asked for, or the less that the server grants."""
 
-    def __init__(self, client: Any, timeout_s: float, hosts: str) -> None:
+    def __init__(self, client: ZooKeeperClient, timeout_s: float, hosts: str) -> None:
         """``client`` is a KazooClient that is not started; ``timeout_s`` is what it asks for, ``hosts`` is for logs."""
         self.timeout_s, self._hosts, self._client = timeout_s, hosts, client
         self._changing = threading.Lock()
@@ -76,7 +79,7 @@ class Lease:
         answered_at = self._answered_at
         return None if answered_at is None else round(lease_clock() - answered_at, 1)
 
-    def ask(self, request: Callable[[], Any], timeout_s: float) -> Any:
+    def ask(self, request: Callable[[], Promise[_Answer]], timeout_s: float) -> _Answer:
         """Return the answer to a request that renews the lease; ``request`` returns kazoo's promise of it.
 
         Raises:
@@ -102,7 +105,7 @@ class Lease:
             if losses == self._losses and (self._answered_at is None or sent_at > self._answered_at):
                 self._answered_at = sent_at
 
-    def _on_state(self, state: Any) -> None:
+    def _on_state(self, state: str) -> None:
         # Runs on kazoo's own thread, which must never block.
         if state == KazooState.LOST and not self._closing.is_set():
             with self._changing:

@@ -17,12 +17,13 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Final, TypeVar
 
 from kazoo.exceptions import ConnectionClosedError, NoNodeError
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import Callback, KazooState
 
+from edges.zookeeper.client import NodeEvent, Promise, ZooKeeperClient
 from edges.zookeeper.session import Session
 
 ANSWER_S: Final = 5.0
@@ -30,6 +31,7 @@ ANSWER_S: Final = 5.0
 ROUNDS_MAX: Final = 8
 """Of one refresh, against nodes that are written while they are read; what is stale then is left to the next one."""
 _QUEUE_LOOK_S: Final = 0.2
+_Answer = TypeVar("_Answer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,11 +123,11 @@ class NodeCache:
 
     # -- on kazoo's threads, which must never wait ---------------------------------------------------------------------
 
-    def _on_state(self, state: Any) -> None:
+    def _on_state(self, state: str) -> None:
         if state != KazooState.CONNECTED:
             self._note(None)
 
-    def _on_event(self, event: Any) -> None:
+    def _on_event(self, event: NodeEvent) -> None:
         self._note(event.path)
 
     def _note(self, path: str | None) -> None:
@@ -138,7 +140,7 @@ class NodeCache:
 
     # -- in a refresh --------------------------------------------------------------------------------------------------
 
-    def _catch_up(self, client: Any) -> None:
+    def _catch_up(self, client: ZooKeeperClient) -> None:
         for _ in range(ROUNDS_MAX):
             _drain(client)
             stale = self._take_stale()
@@ -167,7 +169,7 @@ class NodeCache:
             self._is_all_stale |= stale.is_all
         self._told.set()
 
-    def _read(self, client: Any, stale: "_Stale") -> None:
+    def _read(self, client: ZooKeeperClient, stale: "_Stale") -> None:
         """Read lists from the top down, for they say which nodes there are, then values."""
         values = self._paths(
             lambda folders: self._list(client, [path for path in folders if path in stale or path not in self._names])
@@ -208,7 +210,7 @@ class NodeCache:
             del self._names[path]
         return values
 
-    def _list(self, client: Any, paths: Collection[str]) -> None:
+    def _list(self, client: ZooKeeperClient, paths: Collection[str]) -> None:
         missing = []
         for path, answer in zip(paths, self._asked(client.get_children_async, paths), strict=True):
             try:
@@ -218,12 +220,12 @@ class NodeCache:
                 self._names[path] = ()
         self._await_creation(client, missing)
 
-    def _asked(self, ask: Callable[..., Any], paths: Collection[str]) -> list[Any]:
+    def _asked(self, ask: Callable[..., Promise[_Answer]], paths: Collection[str]) -> list[Promise[_Answer]]:
         """Send a request for each path, all before the first is answered."""
         self._requests_total += len(paths)
         return [ask(path, watch=self._on_event) for path in paths]
 
-    def _await_creation(self, client: Any, paths: Collection[str]) -> None:
+    def _await_creation(self, client: ZooKeeperClient, paths: Collection[str]) -> None:
         """Let a watch tell when nodes appear that are not there; one that has come meanwhile is stale."""
         for path, answer in zip(paths, self._asked(client.exists_async, paths), strict=True):
             if answer.get(timeout=ANSWER_S) is not None:
@@ -253,7 +255,7 @@ def _segments(pattern: str) -> list[str]:
     return pattern.split("/*")
 
 
-def _drain(client: Any) -> None:
+def _drain(client: ZooKeeperClient) -> None:
     """Wait until all that came over the wire so far is noted: kazoo's queue of events is worked off in order."""
     handler, done = client.handler, threading.Event()
     handler.dispatch_callback(Callback("watch", done.set, ()))

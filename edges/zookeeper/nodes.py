@@ -5,18 +5,14 @@ Nodes get the client's default ACL: their creator's alone where it has a user or
 beside the cases named here is the caller's, with the node's name and what was being done.
 """
 
-from collections.abc import Callable
-from typing import Any
-
 from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 
-Watch = Callable[[Any], None]
-"""Called once in kazoo's thread, which it must not hold up."""
+from edges.zookeeper.client import NodeStat, Watch, ZooKeeperClient
 
 
 def read_node(
-    client: Any, path: str, answer_s: float | None = None, watch: Watch | None = None
-) -> tuple[bytes, Any] | None:
+    client: ZooKeeperClient, path: str, answer_s: float | None = None, watch: Watch | None = None
+) -> tuple[bytes, NodeStat] | None:
     """Return a node's bytes, and what ZooKeeper says of it (``version``, ``czxid``); None: there is none, and nothing
     is watched.
     """
@@ -29,7 +25,7 @@ def read_node(
 
 
 def put_node(
-    client: Any, path: str, value: bytes, answer_s: float | None = None, *, with_folders: bool = False
+    client: ZooKeeperClient, path: str, value: bytes, answer_s: float | None = None, *, with_folders: bool = False
 ) -> None:
     """Write a node whatever stands there; it is created where it is not there yet, so that nobody reads it empty.
 
@@ -37,7 +33,6 @@ def put_node(
         NoNodeError: the node above is not there, so what this one belongs to was removed (never ``with_folders``,
             which makes those).
     """
-    folders = {"makepath": True} if with_folders else {}
     while True:
         try:
             client.set_async(path, value).get(timeout=answer_s)
@@ -45,14 +40,17 @@ def put_node(
         except NoNodeError:
             pass
         try:
-            client.create_async(path, value, **folders).get(timeout=answer_s)
+            if with_folders:
+                client.create_async(path, value, makepath=True).get(timeout=answer_s)
+            else:
+                client.create_async(path, value).get(timeout=answer_s)
             return
         except NodeExistsError:
             continue  # another has created it in between
 
 
 def replace_node(
-    client: Any, path: str, value: bytes, version: int | None, answer_s: float | None = None
+    client: ZooKeeperClient, path: str, value: bytes, version: int | None, answer_s: float | None = None
 ) -> int | None:
     """Write a node on the condition that it is of ``version`` (None: not there); return its version then.
 
@@ -67,7 +65,7 @@ def replace_node(
         return None
 
 
-def take_node(client: Any, path: str, holder: bytes, answer_s: float | None = None) -> Any:
+def take_node(client: ZooKeeperClient, path: str, holder: bytes, answer_s: float | None = None) -> NodeStat | None:
     """Create an ephemeral node if there is none; return what ZooKeeper says of the one that is our session's.
 
     None: another's stands there, or the node above is not there.
@@ -81,18 +79,19 @@ def take_node(client: Any, path: str, holder: bytes, answer_s: float | None = No
     return own_node(client, path, answer_s)
 
 
-def own_node(client: Any, path: str, answer_s: float | None = None) -> Any:
+def own_node(client: ZooKeeperClient, path: str, answer_s: float | None = None) -> NodeStat | None:
     """Return what ZooKeeper says of an ephemeral node; None: it is not our session's."""
     stat = client.exists_async(path).get(timeout=answer_s)
     return stat if is_own(client, stat) else None
 
 
-def is_own(client: Any, stat: Any) -> bool:
+def is_own(client: ZooKeeperClient, stat: NodeStat | None) -> bool:
     """Tell whether an ephemeral node, of which ZooKeeper says ``stat`` (None: it is not there), is our session's."""
-    return stat is not None and bool(client.client_id) and stat.ephemeralOwner == client.client_id[0]
+    ours = client.client_id
+    return stat is not None and ours is not None and stat.ephemeralOwner == ours[0]
 
 
-def free_node(client: Any, path: str, answer_s: float | None = None) -> None:
+def free_node(client: ZooKeeperClient, path: str, answer_s: float | None = None) -> None:
     """Delete an ephemeral node if it is our session's, so that the next need not wait for the session's end."""
     stat = own_node(client, path, answer_s)
     if stat is not None:

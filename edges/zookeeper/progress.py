@@ -6,22 +6,25 @@ reads them after the status can miss what was folded between the two, and see a 
 
 import logging
 from collections.abc import Callable, Collection
-from typing import Any
+from typing import TypeVar
 
 from kazoo.exceptions import NoNodeError
 
+from edges.zookeeper.client import Promise, ZooKeeperClient
 from edges.zookeeper.node_cache import ANSWER_S
 from schemas.errors import CorruptDataError
 from schemas.nodes.changefeed import ZkPaths
 from schemas.nodes.sorter_service import FeedEntry, FeedName, ServicePaths, decode_entries, newest_entries
 
 log = logging.getLogger(__name__)
+_Answer = TypeVar("_Answer")
+_NO_NAMES: list[str] = []
 
 Entries = dict[tuple[FeedName, int], FeedEntry]
 """The entry that counts, by a changefeed's name and the zxid of its creation."""
 
 
-def read_entries(client: Any, paths: ZkPaths) -> Entries:
+def read_entries(client: ZooKeeperClient, paths: ZkPaths) -> Entries:
     """Return what all sorter services say of their changefeeds: to be read before any ``status``.
 
     Args:
@@ -33,7 +36,7 @@ def read_entries(client: Any, paths: ZkPaths) -> Entries:
     return newest_entries(all_entries(client, paths))
 
 
-def all_entries(client: Any, paths: ZkPaths) -> list[FeedEntry]:
+def all_entries(client: ZooKeeperClient, paths: ZkPaths) -> list[FeedEntry]:
     """Return every entry, of former holders too.
 
     Raises:
@@ -43,7 +46,7 @@ def all_entries(client: Any, paths: ZkPaths) -> list[FeedEntry]:
     services = [f"{folder}/{name}" for names in _answers(client.get_children_async, [folder]) for name in names]
     nodes = [
         f"{service}/{number}"
-        for service, numbers in zip(services, _answers(client.get_children_async, services, []), strict=True)
+        for service, numbers in zip(services, _answers(client.get_children_async, services, _NO_NAMES), strict=True)
         for number in numbers
     ]
     values = _answers(client.get_async, nodes)
@@ -59,7 +62,9 @@ def readable_entries(node: bytes) -> list[FeedEntry]:
         return []
 
 
-def _answers(ask: Callable[[str], Any], paths: Collection[str], missing: Any = None) -> list[Any]:
+def _answers(
+    ask: Callable[[str], Promise[_Answer]], paths: Collection[str], missing: _Answer | None = None
+) -> list[_Answer]:
     """Return the answer for each path, ``missing`` for one that is not there; None: it is left out."""
     answers = []
     for answer in [ask(path) for path in paths]:

@@ -11,6 +11,7 @@ from kazoo.exceptions import KazooException
 from kazoo.handlers.threading import AsyncResult, KazooTimeoutError, SequentialThreadingHandler
 
 from edges.zookeeper.access import ZooKeeperAccess
+from edges.zookeeper.client import ZooKeeperClient
 from edges.zookeeper.lease import Lease, lease_clock
 from schemas.errors import Action, BusError
 
@@ -61,7 +62,7 @@ def check_session_timeout(timeout_s: float) -> None:
         )
 
 
-def start_with_lease(client: Any, hosts: str, timeout_s: float, connect_timeout_s: float) -> Lease:
+def start_with_lease(client: ZooKeeperClient, hosts: str, timeout_s: float, connect_timeout_s: float) -> Lease:
     """Start a client that asks for a session timeout of ``timeout_s``, and return the lease that is kept from then on.
 
     Raises:
@@ -125,7 +126,7 @@ class Session:
         self.hosts = access.servers
         self._lost = threading.Event()
         self._closing = threading.Event()
-        self.client: Any = access.client(timeout_s, _BoundedHandler(timeout_s))
+        self.client: ZooKeeperClient = access.client(timeout_s, _BoundedHandler(timeout_s))
         self.client.add_listener(self._on_state)
         self._lease = start_with_lease(self.client, self.hosts, timeout_s, connect_timeout_s)
 
@@ -157,7 +158,7 @@ class Session:
             )
 
     @contextlib.contextmanager
-    def requests(self, what: str) -> Iterator[Any]:
+    def requests(self, what: str) -> Iterator[ZooKeeperClient]:
         """Yield the client; its errors come out as ours, with ``what`` was being done.
 
         A request that is not answered within the session timeout fails; it may be done later all the same, as one may
@@ -192,7 +193,7 @@ class Session:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
 
-    def _on_state(self, state: Any) -> None:
+    def _on_state(self, state: str) -> None:
         # Runs on kazoo's own thread, which must never block.
         if state == KazooState.LOST and not self._closing.is_set():
             self._lost.set()

@@ -15,9 +15,10 @@ import json
 import logging
 import os
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from edges.zookeeper.access import ZooKeeperAccess
+from edges.zookeeper.client import ZooKeeperClient
 from schemas.json_text import read_int, read_json, read_text
 
 log = logging.getLogger(__name__)
@@ -76,7 +77,7 @@ class SessionFile:
             log.info("session of the process that was here before is ended", extra={"session": hex(session)})
         return stood
 
-    def note(self, access: ZooKeeperAccess, client: Any) -> None:
+    def note(self, access: ZooKeeperAccess, client: ZooKeeperClient) -> None:
         """Note the session of a connected KazooClient, for whoever comes after a kill."""
         boot, identity = _boot_id(), client.client_id
         if self._file < 0 or not boot or identity is None:

@@ -12,11 +12,11 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
-from typing import Any
 
 from kazoo.exceptions import BadVersionError, KazooException, NodeExistsError, NoNodeError, RolledBackError
 from kazoo.handlers.threading import KazooTimeoutError
 
+from edges.zookeeper.client import ZooKeeperClient
 from schemas.errors import BusError
 from schemas.nodes.sorter_service import (
     Assigned,
@@ -63,7 +63,7 @@ class GroupState:
 
     def __init__(
         self,
-        client: Any,
+        client: ZooKeeperClient,
         paths: ServicePaths,
         service: str,
         on_assignment: Callable[[Assignment], None],

@@ -11,11 +11,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from edges.kafka.access import KafkaAccess
 from edges.registry.access import RegistryAccess
 from edges.secrets import load_with_secrets
+from edges.zookeeper.client import ZooKeeperClient
 from edges.zookeeper.connection import LeasedClient
 from edges.zookeeper.lease import Lease
 from edges.zookeeper.session import ZooKeeperUnreachableError
@@ -57,7 +57,7 @@ LOOK_S = 10.0
 class FeedHome:
     """What all changefeeds of a service have in common."""
 
-    client: Any
+    client: ZooKeeperClient
     """A connected KazooClient, of the service's session."""
     lease: Lease
     """Of that session."""

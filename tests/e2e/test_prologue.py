@@ -81,7 +81,7 @@ class Old:
     def is_complete(self, name: str) -> bool:
         path = self.bus.zk_paths.changefeed_prologue("default", name)
         with lasting_session(self.bus.addresses.zookeeper_access) as session:
-            node = session.client.exists(path) and session.client.get(path)[0]
+            node = session.client.get(path)[0] if session.client.exists(path) else b""
         return bool(node) and decode_prologue(node).is_complete
 
     def read(self) -> Rows:

@@ -77,7 +77,7 @@ class Imaged:
 
         self.wait(is_created, "the first frontier")
         with Session(self.bus.addresses.zookeeper_access) as session:
-            info = session.client.exists(self.bus.zk_paths.changefeed_info("default", name))
+            _, info = session.client.get(self.bus.zk_paths.changefeed_info("default", name))
         return image_feed("default", name, int(info.czxid))
 
     def images(self) -> ImageState:

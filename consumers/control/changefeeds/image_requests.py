@@ -7,7 +7,6 @@ it. The node goes with its changefeed.
 
 from collections.abc import Callable, Collection
 from dataclasses import replace
-from typing import Any
 
 from consumers.control.changefeeds.asked_images import (
     BY_HAND,
@@ -19,6 +18,7 @@ from consumers.control.changefeeds.asked_images import (
     encode_asked,
 )
 from consumers.control.changefeeds.store import no_such_changefeed
+from edges.zookeeper.client import ZooKeeperClient
 from edges.zookeeper.node_cache import ANSWER_S
 from edges.zookeeper.nodes import read_node, replace_node
 from edges.zookeeper.session import Session
@@ -198,7 +198,7 @@ def _change(
     return written
 
 
-def _written(client: Any, path: str, change: Callable[[AskedImages], AskedImages]) -> AskedImages | None:
+def _written(client: ZooKeeperClient, path: str, change: Callable[[AskedImages], AskedImages]) -> AskedImages | None:
     """Write what ``change`` makes of the node, and return it; None: another has written or removed it meanwhile."""
     node = read_node(client, path, ANSWER_S)
     before = NOTHING_ASKED if node is None else decode_asked(node[0])

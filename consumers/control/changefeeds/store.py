@@ -13,6 +13,7 @@ from kazoo.exceptions import NodeExistsError, NoNodeError, NotEmptyError, Rolled
 from consumers.control.changefeeds.processor_nodes import decode_applied, with_applied
 from consumers.control.log.raw_log import FrontierWindow
 from edges.secrets import SecretKeyError, decode_info, encode_info
+from edges.zookeeper.client import ZooKeeperClient
 from edges.zookeeper.nodes import replace_node
 from edges.zookeeper.progress import read_entries
 from edges.zookeeper.session import Session
@@ -310,7 +311,7 @@ def request_of(info: ChangefeedInfo, start_ts: Ts) -> ChangefeedRequest:
     )
 
 
-def _delete_whole(client: Any, folder: str) -> None:
+def _delete_whole(client: ZooKeeperClient, folder: str) -> None:
     """Delete a changefeed's nodes, all or none: what was left would be taken for that of a later one of its id.
 
     Raises:

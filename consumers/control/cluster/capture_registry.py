@@ -6,10 +6,11 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Final
 
 from kazoo.exceptions import NodeExistsError, NoNodeError
 
+from edges.zookeeper.client import NodeEvent, NodeStat
 from edges.zookeeper.session import Session
 from schemas.errors import BusError, CorruptDataError, InvariantBrokenError
 from schemas.ids import CaptureId
@@ -128,7 +129,7 @@ def list_captures(session: Session, paths: ZkPaths) -> list[CaptureInfo]:
     return captures
 
 
-def _read_capture(node: bytes, stat: Any, name: str) -> CaptureInfo | None:
+def _read_capture(node: bytes, stat: NodeStat, name: str) -> CaptureInfo | None:
     """Return a capture; None, and a line in the log: the node is no session's, so no capture's.
 
     Raises:
@@ -226,10 +227,10 @@ class CaptureWatch:
             _pass_over(name, error)
             return known
 
-    def _on_event(self, _: Any) -> None:
+    def _on_event(self, _: NodeEvent) -> None:
         self._changed.set()
 
-    def _on_node(self, event: Any) -> None:
+    def _on_node(self, event: NodeEvent) -> None:
         if event.path is not None:
             self._stale.add(event.path.rpartition("/")[2])
         self._changed.set()

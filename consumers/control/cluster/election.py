@@ -9,11 +9,11 @@ import contextlib
 import re
 import threading
 from collections.abc import Callable, Iterable
-from typing import Any
 
 from kazoo.exceptions import BadVersionError, ConnectionLoss, KazooException, NodeExistsError, NoNodeError
 from kazoo.handlers.threading import KazooTimeoutError
 
+from edges.zookeeper.client import ZooKeeperClient
 from edges.zookeeper.session import LeaseLostError, Session
 from schemas.errors import CorruptDataError
 from schemas.ids import CaptureId
@@ -105,14 +105,17 @@ class Election:
                 )
         return self._node is not None
 
-    def _standing(self, client: Any) -> str | None:
+    def _standing(self, client: ZooKeeperClient) -> str | None:
         """Return the node of ours whose creation had no answer, if there is one: a second would wait for the first."""
+        ours = client.client_id
+        if ours is None:
+            return None
         with contextlib.suppress(NoNodeError):
             for name in _candidates(client.get_children(self._paths.election)):
                 node = f"{self._paths.election}/{name}"
                 with contextlib.suppress(NoNodeError):
                     value, stat = client.get(node)
-                    if (value, stat.ephemeralOwner) == (self._capture.encode(), client.client_id[0]):
+                    if (value, stat.ephemeralOwner) == (self._capture.encode(), ours[0]):
                         return node
         return None
 
@@ -138,6 +141,7 @@ class Election:
 
     def _next_revision(self) -> int | None:
         """Return the next revision, which is ours; None where that has no answer: one may be lost."""
+        assert self._node is not None
         path = self._paths.owner_rev
         with self._session.requests("taking an owner revision") as client, contextlib.suppress(*_UNANSWERED):
             with contextlib.suppress(NodeExistsError):

@@ -18,7 +18,7 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 
@@ -27,6 +27,7 @@ from consumers.control.core.changefeeds.service_plan import dedicated_id
 from consumers.control.fleets.children import ChildProcess, ChildStarter, Fleet
 from consumers.control.fleets.settings import BusAddresses, SorterSettings
 from edges.secrets import decode_info
+from edges.zookeeper.client import ZooKeeperClient
 from edges.zookeeper.session import Session
 from schemas.errors import BusError, CorruptDataError
 from schemas.nodes.changefeed import (
@@ -317,7 +318,7 @@ class ServiceFleet(Fleet):
                     client.delete(path, version=stat.version)
 
 
-def _write_failure(client: Any, paths: ZkPaths, name: FeedName, death: _Death) -> bool:
+def _write_failure(client: ZooKeeperClient, paths: ZkPaths, name: FeedName, death: _Death) -> bool:
     """Write to a changefeed's status that its service has died; False: it has rested since, or has said more itself."""
     for _ in range(WRITES_MAX):
         try:
@@ -358,7 +359,7 @@ def _failed(
     return replace(before, failure=failure)
 
 
-def _assignment(client: Any, path: str) -> Assignment:
+def _assignment(client: ZooKeeperClient, path: str) -> Assignment:
     try:
         return decode_assignment(client.get(path)[0])
     except NoNodeError:

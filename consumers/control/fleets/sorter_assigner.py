@@ -13,7 +13,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from kazoo.exceptions import KazooException, NoNodeError, NotEmptyError, RolledBackError
 
@@ -30,6 +30,7 @@ from consumers.control.core.changefeeds.service_plan import (
     is_complete,
     plan_services,
 )
+from edges.zookeeper.client import ZooKeeperClient
 from edges.zookeeper.node_cache import ANSWER_S
 from edges.zookeeper.session import LeaseLostError, Session
 from schemas.errors import BusError
@@ -200,7 +201,7 @@ class SorterAssigner:
             extra = {"changefeed": name[1], "namespace": name[0], "before": before, "service": service}
             log.info("changefeed is assigned" if service else "changefeed is assigned no more", extra=extra)
 
-    def _reigning(self, client: Any) -> int:
+    def _reigning(self, client: ZooKeeperClient) -> int:
         """Return the version of the node of owner revisions, which is still ours."""
         value, stat = client.get_async(self._paths.owner_rev).get(timeout=ANSWER_S)
         if value != str(self._revision).encode():

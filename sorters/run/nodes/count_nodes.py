@@ -1,11 +1,11 @@
 """What sorters of a changefeed use of their sink topics, in ZooKeeper beside the epoch that was begun last."""
 
 import contextlib
-from typing import Any
 
 from kazoo.exceptions import BadVersionError, KazooException, NodeExistsError, NoNodeError
 from kazoo.handlers.threading import KazooTimeoutError
 
+from edges.zookeeper.client import ZooKeeperClient
 from edges.zookeeper.session import ZooKeeperUnreachableError
 from schemas.nodes.changefeed import ZkPaths
 from sorters.run.nodes.status import ANSWER_S
@@ -14,7 +14,7 @@ from sorters.run.nodes.status import ANSWER_S
 class CountNodes:
     """A node for each shard. Each is written over only as it was read, so that a sorter which was replaced cannot."""
 
-    def __init__(self, zookeeper: Any, paths: ZkPaths, namespace: str, changefeed_id: str) -> None:
+    def __init__(self, zookeeper: ZooKeeperClient, paths: ZkPaths, namespace: str, changefeed_id: str) -> None:
         """``zookeeper`` is a started KazooClient."""
         self._zookeeper = zookeeper
         self._folder = paths.changefeed_partitions(namespace, changefeed_id)

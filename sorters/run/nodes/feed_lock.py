@@ -20,11 +20,11 @@ import os
 import socket
 import time
 from collections.abc import Callable
-from typing import Any
 
 from kazoo.exceptions import KazooException
 from kazoo.handlers.threading import KazooTimeoutError
 
+from edges.zookeeper.client import NodeStat
 from edges.zookeeper.connection import LeasedClient
 from edges.zookeeper.nodes import free_node, is_own, read_node, take_node
 from schemas.errors import Action, BusError, shortened
@@ -119,11 +119,11 @@ class FeedLock:
         own = json.dumps({"host": socket.gethostname(), "pid": os.getpid(), "knows_images": True}).encode()
         losses = self._lease.losses
         taken = take_node(self._client, self._path, own, ANSWER_S)
-        ours = taken is not None and is_own(self._client, self._ask())
-        self._held_since = losses if ours else None
-        if ours:
-            self._czxid = int(taken.czxid)
-        return ours
+        if taken is None or not is_own(self._client, self._ask()):
+            self._held_since = None
+            return False
+        self._held_since, self._czxid = losses, int(taken.czxid)
+        return True
 
-    def _ask(self) -> Any:
+    def _ask(self) -> NodeStat | None:
         return self._lease.ask(lambda: self._client.exists_async(self._path), ANSWER_S)

@@ -10,7 +10,8 @@ from kazoo.exceptions import KazooException, NoNodeError
 from kazoo.handlers.threading import KazooTimeoutError
 
 from edges.secrets import decode_info
-from edges.zookeeper.nodes import Watch, put_node, read_node, replace_node
+from edges.zookeeper.client import NodeStat, Watch, ZooKeeperClient
+from edges.zookeeper.nodes import put_node, read_node, replace_node
 from edges.zookeeper.progress import all_entries
 from edges.zookeeper.session import ZooKeeperUnreachableError
 from schemas.errors import Action, BusError
@@ -48,7 +49,7 @@ class StatusBoard:
     The owner writes the status too (state, error), so every write is a compare-and-set that keeps what it has written.
     """
 
-    def __init__(self, zookeeper: Any, paths: ZkPaths, namespace: str, changefeed_id: str) -> None:
+    def __init__(self, zookeeper: ZooKeeperClient, paths: ZkPaths, namespace: str, changefeed_id: str) -> None:
         """``zookeeper`` is a started KazooClient."""
         self._zookeeper, self._paths, self._name = zookeeper, paths, (namespace, changefeed_id)
         self._info_path = paths.changefeed_info(namespace, changefeed_id)
@@ -237,7 +238,7 @@ class StatusBoard:
             self._version = version
         return version is not None
 
-    def _found(self, path: str, watch: Watch | None = None) -> tuple[bytes, Any] | None:
+    def _found(self, path: str, watch: Watch | None = None) -> tuple[bytes, NodeStat] | None:
         """Return a node's bytes, and what ZooKeeper says of it; None: there is none.
 
         Raises:

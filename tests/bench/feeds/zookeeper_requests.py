@@ -150,7 +150,7 @@ def _create(session: Session, paths: ZkPaths, feeds: int) -> dict[FeedName, int]
         )
         info = store.create(request, FrontierWindow(Ts(1), Ts(200)))
         name = info.namespace, info.changefeed_id
-        created[name] = int(session.client.exists(paths.changefeed_info(*name)).czxid)
+        created[name] = int(session.client.get(paths.changefeed_info(*name))[1].czxid)
     return created
 
 

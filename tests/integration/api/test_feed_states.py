@@ -53,10 +53,10 @@ class World:
 
     def zxid(self) -> int:
         """Return the changefeed's creation."""
-        return int(self.session.client.exists(self.paths.changefeed_info(*NAME)).czxid)
+        return int(self.session.client.get(self.paths.changefeed_info(*NAME))[1].czxid)
 
     def status_version(self) -> int:
-        return int(self.session.client.exists(self.paths.changefeed_status(*NAME)).version)
+        return int(self.session.client.get(self.paths.changefeed_status(*NAME))[1].version)
 
     def look(self, after_s: float = 0.0, *deaths: Death) -> ChangefeedStatus:
         self.now_s += after_s

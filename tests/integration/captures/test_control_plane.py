@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
@@ -110,6 +111,7 @@ def test_session_closed_elsewhere_ends_the_lease_before_the_timeout(stack: Addre
     with Session(stack.zookeeper_access, timeout_s=TIMEOUT_S) as session:
         assert 0 < session.lease_left_s() < TIMEOUT_S
         expired = session.client.client_id
+        assert expired is not None
         with contextlib.closing(_twin(stack, expired)):
             pass  # closing a second connection to the same session ends it
         ended_at = time.monotonic()
@@ -156,6 +158,7 @@ def test_election_stopping_capture_gives_up(stack: Addresses, session: Session, 
 def test_election_lost_node_takes_no_revision(session: Session, paths: ZkPaths) -> None:
     election = Election(session, paths, A)
     election._stand()
+    assert election._node is not None
     session.client.delete(election._node)
     with pytest.raises(LeaseLostError, match="election node is gone"):
         election._next_revision()
@@ -165,15 +168,16 @@ def test_election_lost_node_takes_no_revision(session: Session, paths: ZkPaths) 
 def test_election_revision_written_by_another_is_never_taken_twice(session: Session, paths: ZkPaths) -> None:
     election = Election(session, paths, A)
     assert election.campaign() == 1
-    real, raced = session.client.get, iter([True, False])
+    client: Any = session.client
+    real, raced = client.get, iter([True, False])
 
     def racing(path: str) -> object:
         read = real(path)
         if next(raced):
-            session.client.set(path, b"7")
+            client.set(path, b"7")
         return read
 
-    session.client.get = racing
+    client.get = racing
     assert election._next_revision() == 8
 
 

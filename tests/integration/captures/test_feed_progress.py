@@ -42,7 +42,7 @@ class Cluster:
         return self.control.store.create(request, FrontierWindow(Ts(50), Ts(200)))
 
     def zxid(self, name: str) -> int:
-        return int(self.session.client.exists(self.paths.changefeed_info("default", name)).czxid)
+        return int(self.session.client.get(self.paths.changefeed_info("default", name))[1].czxid)
 
     def board(self, name: str) -> StatusBoard:
         return StatusBoard(self.session.client, self.paths, "default", name)

@@ -104,7 +104,7 @@ def test_nodes_of_all_parts_are_their_creators_alone(
             *nodes
         }
         for path in nodes:
-            schemes = {entry.id.scheme for entry in session.client.get_acls(path)[0]}
+            schemes = {entry.id.scheme for entry in session.client.get_acls_async(path).get()[0]}
             assert "world" not in schemes, path
             for attempt in (stranger.get, stranger.get_children, stranger.delete):
                 with pytest.raises(NoAuthError):

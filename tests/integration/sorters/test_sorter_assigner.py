@@ -100,7 +100,7 @@ class World:
         return decode_assignment(self.session.client.get(self.nodes.assignment(service))[0])
 
     def zxid(self, name: str) -> int:
-        return int(self.session.client.exists(self.paths.changefeed_info("default", name)).czxid)
+        return int(self.session.client.get(self.paths.changefeed_info("default", name))[1].czxid)
 
     def say(self, service: str, name: str, revision: int, cpu_s: float = 0.0) -> None:
         """Let a service say how far a changefeed is."""
@@ -146,9 +146,9 @@ def test_assigner_waits_for_the_services_of_its_captures_and_shares_out_what_is_
     assert world.look() == {}
     world.start("s2")
     assert world.look() == {"s1": ["a", "c"], "s2": ["b"]}
-    version = world.session.client.exists(world.nodes.assignment("s1")).version
+    version = world.session.client.get(world.nodes.assignment("s1"))[1].version
     world.look(5 * BALANCE_EVERY_S)
-    assert world.session.client.exists(world.nodes.assignment("s1")).version == version, "nothing has a cause"
+    assert world.session.client.get(world.nodes.assignment("s1"))[1].version == version, "nothing has a cause"
     world.control.pause("a")
     assert world.look() == {"s1": ["c"], "s2": ["b"]}
     world.control.resume("a")

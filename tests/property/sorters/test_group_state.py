@@ -193,7 +193,7 @@ def run_feed(server: Server, state: GroupState, number: int) -> int:
 def test_who_may_go_on_has_its_entry_there_whatever_becomes_of_answers(
     fates: list[str], taken: bool, seed: int
 ) -> None:
-    server = Server([])
+    server: Any = Server([])
     state = GroupState(server, PATHS, "s", lambda assignment: None, lambda: False)
     server._fates = list(fates)
     try:
@@ -220,7 +220,7 @@ def test_who_may_go_on_has_its_entry_there_whatever_becomes_of_answers(
 
 
 def test_who_waits_for_an_answer_that_was_lost_is_refused_though_it_was_done() -> None:
-    server = Server([])
+    server: Any = Server([])
     state = GroupState(server, PATHS, "s", lambda assignment: None, lambda: False)
     try:
         state.begin(begun(0, 0))

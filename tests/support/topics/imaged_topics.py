@@ -50,7 +50,7 @@ def has_begun(bus: LocalBus, changefeed_id: str) -> bool:
 def _images(bus: LocalBus, changefeed_id: str) -> tuple[str, ImageState]:
     """Return what frontier records call a changefeed, and what the newest one says of images."""
     with Session(bus.addresses.zookeeper_access) as session:
-        info = session.client.exists(bus.zk_paths.changefeed_info("default", changefeed_id))
+        _, info = session.client.get(bus.zk_paths.changefeed_info("default", changefeed_id))
     with contextlib.closing(FrontierTopic(bus.addresses.kafka_access, raw_topics(bus.options.upstream).frontier)) as at:
         record = at.newest()
     return image_feed("default", changefeed_id, int(info.czxid)), NO_IMAGES if record is None else record.images

@@ -67,7 +67,8 @@ class Tree:
 
 
 def counts(tree: Tree) -> CountNodes:
-    return CountNodes(tree, PATHS, "default", "orders")
+    client: Any = tree
+    return CountNodes(client, PATHS, "default", "orders")
 
 
 def test_counts_that_are_written_are_what_the_next_sorter_reads_and_may_write_over() -> None:

@@ -1,6 +1,7 @@
 """``--zookeeper-config``: what it takes, and whom the nodes are for."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
@@ -25,7 +26,7 @@ def config_file(folder: Path, text: str, mode: int = 0o600) -> Path:
 def test_without_a_file_everybody_may_do_everything() -> None:
     access = ZooKeeperAccess.read("h1:2181,h2:2181")
     assert access.acl == OPEN_ACL_UNSAFE
-    client = access.client(6.0)
+    client: Any = access.client(6.0)
     assert (client.auth_data, client.use_ssl, client.default_acl) == (set(), False, OPEN_ACL_UNSAFE)
     assert access.arguments() == ["--zookeeper", "h1:2181,h2:2181"]
 
@@ -34,7 +35,7 @@ def test_user_makes_nodes_for_nobody_else(tmp_path: Path) -> None:
     pair = Authority(tmp_path).issue("client")
     text = f"ssl.ca.location=ca.pem\nssl.certificate.location={pair.cert}\nssl.key.location={pair.key}\n"
     access = ZooKeeperAccess.read("h:2181", config_file(tmp_path, USER + text))
-    client = access.client(6.0)
+    client: Any = access.client(6.0)
     assert access.acl == client.default_acl == CREATOR_ALL_ACL
     assert client.auth_data == {("digest", "bus:hunter2")}
     assert (client.use_ssl, client.check_hostname, client.verify_certs) == (True, True, True)
@@ -62,11 +63,11 @@ def test_certificate_alone_is_an_identity_and_the_ca_alone_is_none(tmp_path: Pat
 
 
 def test_nodes_made_in_a_transaction_are_for_nobody_else_too(tmp_path: Path) -> None:
-    client = ZooKeeperAccess.read("h:2181", config_file(tmp_path, USER)).client(6.0)
+    client: Any = ZooKeeperAccess.read("h:2181", config_file(tmp_path, USER)).client(6.0)
     transaction = client.transaction()
     transaction.create("/a", b"x")
     assert [operation.acl for operation in transaction.operations] == [CREATOR_ALL_ACL]
-    everybody = ZooKeeperAccess("h:2181").client(6.0).transaction()
+    everybody: Any = ZooKeeperAccess("h:2181").client(6.0).transaction()
     everybody.create("/a", b"x")
     assert [operation.acl for operation in everybody.operations] == [OPEN_ACL_UNSAFE]
 

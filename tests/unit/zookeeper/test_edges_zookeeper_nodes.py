@@ -59,14 +59,15 @@ class Scripted:
 def test_node_is_set_or_created_whoever_comes_in_between(
     ends: list[object], with_folders: bool, asked: list[str]
 ) -> None:
-    client = Scripted(*ends)
+    client: Any = Scripted(*ends)
     put_node(client, "/a/b", b"x", with_folders=with_folders)
     assert client.asked == asked
 
 
 def test_node_of_what_was_removed_is_not_created() -> None:
+    client: Any = Scripted(NoNodeError(), NoNodeError())
     with pytest.raises(NoNodeError):
-        put_node(Scripted(NoNodeError(), NoNodeError()), "/a/b", b"x")
+        put_node(client, "/a/b", b"x")
 
 
 @pytest.mark.parametrize(
@@ -83,6 +84,6 @@ def test_node_of_what_was_removed_is_not_created() -> None:
 def test_node_is_replaced_only_on_the_condition_of_what_stands_there(
     version: int | None, end: object, after: int | None
 ) -> None:
-    client = Scripted(end)
+    client: Any = Scripted(end)
     assert replace_node(client, "/a/b", b"x", version) == after
     assert client.asked == ["create" if version is None else f"set {version}"]

@@ -105,7 +105,7 @@ def info() -> ChangefeedInfo:
 
 @pytest.mark.parametrize("reported", [True, False], ids=["the report was lost", "it was left out"])
 def test_epoch_is_begun_only_behind_a_checkpoint_that_zookeeper_has(info: ChangefeedInfo, reported: bool) -> None:
-    zookeeper = FewNodes(encode_changefeed_info(info))
+    zookeeper: Any = FewNodes(encode_changefeed_info(info))
     board = StatusBoard(zookeeper, PATHS, "default", "orders")
     board.open(info, Edition(1, 0))
     board.report(checkpoint_ts=Ts(20))
@@ -139,7 +139,7 @@ def test_board_opened_on_a_status_of_the_release_before_goes_by_entries_of_its_e
         begun='{"frontier_topic": "f", "origin_ts": 70, "frontier_offset": 1, "frontier_end": 2}',
     )
     status = ChangefeedStatus(state="normal", checkpoint_ts=Ts(80), resolved_ts=Ts(80), set_epoch=SET_EPOCH_UNKNOWN)
-    zookeeper = FewNodes(encode_changefeed_info(info))
+    zookeeper: Any = FewNodes(encode_changefeed_info(info))
     zookeeper.nodes[STATUS_PATH] = encode_changefeed_status(status), 0
     zookeeper.nodes[ServicePaths(PATHS).entries("s1", 0)] = encode_entries([entry]), 0
     board = StatusBoard(zookeeper, PATHS, "default", "orders")

@@ -149,6 +149,14 @@ def test_view_has_the_names_that_routes_give_it_and_what_it_reads() -> None:
     assert "CREATE DATABASE IF NOT EXISTS `views`" in made
 
 
+def test_schema_that_only_a_view_is_routed_to_is_made_before_it() -> None:
+    store = store_of(view_info(20, "v", "SELECT `id` AS `id` FROM `d`.`a`"))
+    feed = feed_of({"sink": {"dispatchers": [{"matcher": ["d.v"], "target-schema": "views"}]}})
+    records = [record for batch in initial_schemas(store, START, feed, 0) for record in batch.to_pylist()]
+    assert "CREATE DATABASE IF NOT EXISTS `views`" in [decode_ddl(record["value"]).query for record in records]
+    assert queries(store, feed) == [f"{HEAD} `views`.`v` (`id`) AS SELECT `id` AS `id` FROM `d`.`a`"]
+
+
 SUBQUERY = "SELECT (SELECT MAX(`id`) FROM `d`.`a`) AS `m`"
 
 

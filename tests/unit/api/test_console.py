@@ -178,14 +178,21 @@ def test_page_of_a_changefeed_masks_secrets_and_keeps_every_digit(api: Api) -> N
     }  # fmt: skip
 
 
-def test_page_of_a_failed_changefeed_says_what_to_do(api: Api, bus: Memory) -> None:
-    error = ChangefeedError(code="sorter.topic_missing", message="no topic", time="")
+@pytest.mark.parametrize(
+    ("code", "meaning", "step"),
+    [
+        ("sorter.topic_missing", "The topic is not there", "auto-create-topic"),
+        ("rawlog.record_damaged", "A record of the raw log is not the one", "skip-damaged-records"),
+    ],
+)
+def test_page_of_a_failed_changefeed_says_what_to_do(api: Api, bus: Memory, code: str, meaning: str, step: str) -> None:
+    error = ChangefeedError(code=code, message="no topic", time="")
     status = ChangefeedStatus(state="failed", checkpoint_ts=CHECKPOINT, resolved_ts=CHECKPOINT, error=error)
     bus.kept["default", "cf"] = replace(bus.kept["default", "cf"], status=status)
     advice = api.ask("GET", f"{BASE}/changefeeds/cf")[1]["advice"]
     assert (advice["follows"], advice["verbs"]) == ("needs you", ["update", "resume"])
-    assert advice["meaning"].startswith("The topic is not there")
-    assert "auto-create-topic" in " ".join(advice["steps"])
+    assert advice["meaning"].startswith(meaning)
+    assert step in " ".join(advice["steps"])
 
 
 def test_log_is_of_all_or_of_one_changefeed_newest_first(api: Api, bus: Memory) -> None:

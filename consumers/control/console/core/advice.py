@@ -102,6 +102,15 @@ _STEPS: Final[Mapping[str, tuple[tuple[str, ...], tuple[Verb, ...]]]] = {
         ),
         ("update", "resume"),
     ),
+    "rawlog.record_damaged": (
+        (
+            'No resume passes it. Add "PARTITION:OFFSET" of the error to skip-damaged-records under [filter].',
+            "Then resume; if another record is damaged, the next error names it: add it beside the first.",
+            "Resync the table that the error names (on its page): until then it lacks the rows of the record.",
+            "Where no table is named, copy the tables anew and resume from the copy's ts.",
+        ),
+        ("update", "resume"),
+    ),
     **LAKE_STEPS,
     "sorter.history_lost": (_ANEW, ("resume", "remove")),
     "sorter.interval_gone": (_ANEW, ("resume", "remove")),

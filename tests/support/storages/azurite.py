@@ -1,8 +1,13 @@
 """Azurite, Microsoft's server that speaks Azure's blobs: fetched once with the ordinary package client (``npm``, 121
-MB) into the cache folder, as MariaDB is. Where it cannot be had, tests that need it skip and say so.
+MB) into the cache folder, as MariaDB is, each package as ``tests/data/azurite`` pins it. Where it cannot be had, tests
+that need it skip and say so.
+
+Its version there is the last one without telemetry, whose packages are half as many as the next one's; it runs by Node
+10 and later.
 """
 
 import fcntl
+import hashlib
 import os
 import shutil
 import subprocess
@@ -18,11 +23,11 @@ from compose.stack.children import Nursery
 from compose.stack.jars import cache_dir
 from tests.support.processes.bus import wait_until
 
-VERSION = "3.33.0"
-"""The last one without telemetry, whose packages are half as many as the next one's; runs by Node 10 and later."""
 ACCOUNT = "devstoreaccount1"
 KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 """The account that every Azurite has, and its key, as its page says."""
+PINS = Path(__file__).resolve().parents[2] / "data/azurite"
+"""npm's ``package.json`` and the lock of all packages below it, with their checksums."""
 _FETCH_S = 150.0
 _PROGRAM = Path("node_modules/azurite/dist/src/blob/main.js")
 
@@ -50,7 +55,8 @@ def azurite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def _find() -> Path:
-    root = cache_dir() / f"azurite-{VERSION}"
+    pinned = hashlib.sha256((PINS / "package-lock.json").read_bytes()).hexdigest()
+    root = cache_dir() / f"azurite-{pinned[:12]}"
     if not shutil.which("node"):
         raise NoAzuriteError("no node on the PATH")
     if not (root / _PROGRAM).exists():
@@ -66,10 +72,12 @@ def _fetch(root: Path) -> None:
     if not (npm := shutil.which("npm")):
         raise NoAzuriteError("no npm on the PATH to fetch it with")
     fresh = root.with_name(f".azurite.{os.getpid()}")
-    options = ["--no-audit", "--no-fund", "--no-update-notifier", "--ignore-scripts", "--omit=optional", "--no-save"]
-    command = [npm, "install", "--prefix", str(fresh), "--cache", str(fresh / "cache"), *options, f"azurite@{VERSION}"]
+    options = ["--no-audit", "--no-fund", "--no-update-notifier", "--ignore-scripts", "--omit=optional"]
+    command = [npm, "ci", "--prefix", str(fresh), "--cache", str(fresh / "cache"), *options]
     try:
         fresh.mkdir()
+        for name in ("package.json", "package-lock.json"):
+            shutil.copy(PINS / name, fresh)
         ran = subprocess.run(command, cwd=fresh, capture_output=True, timeout=_FETCH_S, check=False, text=True)
         if not (fresh / _PROGRAM).exists():
             raise NoAzuriteError(f"npm could not fetch it: {ran.stderr.strip()[-300:]}")

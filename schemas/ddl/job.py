@@ -11,9 +11,9 @@ from schemas.errors import Action, BusError, CorruptDataError
 from schemas.ids import TableId, Ts
 from schemas.json_text import read_json
 from schemas.rawlog.ddl_record import DdlRecord
+from schemas.tidb.info_json import ci_name
 from schemas.tidb.row_v1 import decode_row_v1
 from schemas.tidb.row_v2 import decode_row_v2, is_row_v2
-from schemas.tidb.table import ci_name
 
 DDL_JOB_TABLE_ID = TableId((1 << 48) - 2)
 """``mysql.tidb_ddl_job``; its TableInfo stands in the meta keys as that of any table."""

@@ -12,7 +12,9 @@ from typing import Any
 from schemas.ddl.job import DdlJob, DdlType
 from schemas.errors import Action, BusError, CorruptDataError
 from schemas.ids import TableId, Ts
-from schemas.tidb.table import TableVersion, ci_name, enabled_partitions, is_eligible, table_version
+from schemas.tidb.info_json import ci_name
+from schemas.tidb.table import TableVersion
+from schemas.tidb.table_info import enabled_partitions, is_eligible, table_version
 
 
 class InconsistentDdlError(BusError):

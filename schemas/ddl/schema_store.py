@@ -25,7 +25,8 @@ from schemas.ddl.system_schemas import is_system_schema
 from schemas.errors import Action, BusError, CorruptDataError
 from schemas.ids import TableId, Ts
 from schemas.rawlog.ddl_record import DdlRecord
-from schemas.tidb.table import TableVersion, ci_name
+from schemas.tidb.info_json import ci_name
+from schemas.tidb.table import TableVersion
 
 RESERVED_TABLE_ID_MAX = 0x0000_FFFF_FFFF_FFFF
 RESERVED_TABLE_ID_MIN = RESERVED_TABLE_ID_MAX - 1000 + 1

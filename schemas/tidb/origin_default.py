@@ -6,9 +6,10 @@ be, else the type's zero value.
 
 import base64
 import math
+from collections.abc import Sequence
 from decimal import ROUND_HALF_UP, Decimal, InvalidOperation, localcontext
-from typing import Any
 
+from schemas.tidb.info_json import JsonObject, number_in, object_in, text_in, texts_in
 from schemas.tidb.mysql_types import DATETIME_TYPES, INTEGER_TYPES, STRING_TYPES, MysqlFlag, MysqlType
 from schemas.tidb.packed_time import datetime_text, duration_text, parse_datetime, parse_duration
 from schemas.tidb.value import Value
@@ -18,28 +19,26 @@ _DECIMAL_DIGITS_MAX = 81
 """MyDecimal's word buffer holds nine words of nine digits."""
 
 
-def default_text(raw: dict[str, Any]) -> str | None:
+def default_text(raw: JsonObject) -> str | None:
     """Return a column's DEFAULT as TiDB keeps it; a BIT's bytes as ISO-8859-1, for its text in ``default`` is damaged.
 
     Source: pingcap/tidb ``pkg/meta/model/column.go``, ``GetDefaultValue`` and ``DefaultValueBit``.
     """
-    bits = raw.get("default_bit")
-    if int(raw["type"]["Tp"]) == MysqlType.BIT and bits is not None:
-        return base64.b64decode(bits).decode("latin-1")
+    if _type(raw) is MysqlType.BIT and raw.get("default_bit") is not None:
+        return base64.b64decode(text_in(raw, "default_bit")).decode("latin-1")
     text = raw.get("default")
     return None if text is None else str(text)
 
 
-def origin_default_text(raw: dict[str, Any]) -> str | None:
+def origin_default_text(raw: JsonObject) -> str | None:
     """Return a column's origin default as TiDB keeps it; a BIT's as its number."""
-    bits = raw.get("origin_default_bit")
-    if int(raw["type"]["Tp"]) == MysqlType.BIT and bits:
+    if _type(raw) is MysqlType.BIT and (bits := text_in(raw, "origin_default_bit")):
         return str(int.from_bytes(base64.b64decode(bits), "big"))
     text = raw.get("origin_default")
     return None if text is None else str(text)
 
 
-def absent_value(raw: dict[str, Any]) -> Value:
+def absent_value(raw: JsonObject) -> Value:
     """Return the mounted value of a column (ColumnInfo JSON) that a row does not hold; a TIMESTAMP's in UTC.
 
     Raises:
@@ -47,23 +46,23 @@ def absent_value(raw: dict[str, Any]) -> Value:
     """
     text = origin_default_text(raw)
     if text is not None:
-        return value_of_text(text, raw["type"])
-    if not int(raw["type"]["Flag"]) & MysqlFlag.NOT_NULL:
+        return value_of_text(text, object_in(raw, "type"))
+    if not number_in(object_in(raw, "type"), "Flag") & MysqlFlag.NOT_NULL:
         return None
-    return _zero_value(MysqlType(int(raw["type"]["Tp"])))
+    return _zero_value(_type(raw))
 
 
-def value_of_text(text: str, field: dict[str, Any]) -> Value:
+def value_of_text(text: str, field: JsonObject) -> Value:
     """Return the mounted value of a default's text; ``field`` is the column's FieldType JSON.
 
     Raises:
         ValueError: it is no value of the type.
     """
-    tp, fsp = MysqlType(int(field["Tp"])), max(int(field["Decimal"]), 0)
+    tp, fsp = MysqlType(number_in(field, "Tp")), max(number_in(field, "Decimal"), 0)
     if tp in STRING_TYPES:
         value = text.encode("utf-8", "surrogateescape")
         pads = tp in _FIXED_TYPES and field["Charset"] == "binary"
-        return value.ljust(int(field["Flen"]), b"\0") if pads else value
+        return value.ljust(number_in(field, "Flen"), b"\0") if pads else value
     if tp in INTEGER_TYPES or tp is MysqlType.YEAR or tp is MysqlType.BIT:
         return int(Decimal(text).to_integral_value(ROUND_HALF_UP))
     if tp in DATETIME_TYPES:
@@ -71,7 +70,11 @@ def value_of_text(text: str, field: dict[str, Any]) -> Value:
     return _convert_other(text, tp, fsp, field)
 
 
-def _convert_other(text: str, tp: MysqlType, fsp: int, field: dict[str, Any]) -> Value:
+def _type(raw: JsonObject) -> MysqlType:
+    return MysqlType(number_in(object_in(raw, "type"), "Tp"))
+
+
+def _convert_other(text: str, tp: MysqlType, fsp: int, field: JsonObject) -> Value:
     match tp:
         case MysqlType.FLOAT | MysqlType.DOUBLE:
             number = float(text)
@@ -79,9 +82,9 @@ def _convert_other(text: str, tp: MysqlType, fsp: int, field: dict[str, Any]) ->
         case MysqlType.DECIMAL:
             return _decimal(text, fsp)
         case MysqlType.ENUM:
-            return _enum(text, field.get("Elems") or [])
+            return _enum(text, texts_in(field, "Elems"))
         case MysqlType.SET:
-            return _set(text, field.get("Elems") or [])
+            return _set(text, texts_in(field, "Elems"))
         case MysqlType.TIME:
             return duration_text(parse_duration(text, fsp), fsp)
         case MysqlType.VECTOR:
@@ -100,7 +103,7 @@ def _decimal(text: str, scale: int) -> str:
             raise ValueError(f"{text!r} is no decimal") from error
 
 
-def _enum(text: str, elems: list[str]) -> int:
+def _enum(text: str, elems: Sequence[str]) -> int:
     for number, elem in enumerate(elems, 1):
         if elem == text:
             return number
@@ -110,7 +113,7 @@ def _enum(text: str, elems: list[str]) -> int:
     return int(text)
 
 
-def _set(text: str, elems: list[str]) -> int:
+def _set(text: str, elems: Sequence[str]) -> int:
     if not text:
         return 0
     mask, folded = 0, [elem.casefold() for elem in elems]

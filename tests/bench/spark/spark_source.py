@@ -42,7 +42,7 @@ from compose.stack.spark_files import name_spark_files
 from schemas.changes import RowChanges
 from schemas.ids import RegionId, Ts
 from schemas.rawlog.region_batch import RegionBatch, encode_region_batch
-from schemas.tidb.table import table_version
+from schemas.tidb.table_info import table_version
 from sorters.core.encode.canal.json import CanalJsonEncoder
 from sorters.core.mount import mount
 from sorters.spark.session import DRIVER_MEMORY, connector_jars

@@ -18,7 +18,8 @@ from schemas.sink.sql_rows import SqlRow, decode_form, decode_rows
 from schemas.sink.topic import sorter_config
 from schemas.tidb.keys import row_key
 from schemas.tidb.row_v2 import encode_row_v2
-from schemas.tidb.table import TableVersion, table_version
+from schemas.tidb.table import TableVersion
+from schemas.tidb.table_info import table_version
 from sorters.core.encode.sql.create_table import create_schema, create_table
 from sorters.core.feed.feed import compile_feed
 from sorters.core.records.order import OUTPUT_SCHEMA, sort_records

@@ -33,7 +33,7 @@ from schemas.sink.position import PositionClass, decode_position
 from schemas.sink.topic import life_of
 from schemas.state_proof.carried import CarriedState
 from schemas.state_proof.row_text import TableProof, row_hash, value_text
-from schemas.tidb.table import table_version
+from schemas.tidb.table_info import table_version
 from sorters.core.mount.scalar import mount_row
 from sorters.core.state_proof.proof_columns import kind_of
 from sorters.cut.sink_writer import SinkWriter

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas.ids import Ts
-from schemas.tidb.table import table_version
+from schemas.tidb.table_info import table_version
 from sorters.core.lake.changes import POSITION, in_order, last_changes
 from sorters.run.lake import held_changes
 from sorters.run.lake.held_changes import HeldChanges

@@ -16,7 +16,8 @@ from schemas.tidb.keys import row_key
 from schemas.tidb.mysql_decimal import encode_decimal
 from schemas.tidb.packed_time import pack_time
 from schemas.tidb.row_v2 import encode_row_v2
-from schemas.tidb.table import TableVersion, table_version
+from schemas.tidb.table import TableVersion
+from schemas.tidb.table_info import table_version
 from schemas.tidb.value import Value
 from sorters.core.mount.scalar import mount_row
 from tests.support.recorded.ddl_jobs import column, index, table_info

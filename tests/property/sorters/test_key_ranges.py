@@ -15,7 +15,8 @@ from schemas.rawlog.images import KeyRange
 from schemas.tidb.codec import encode_int, encode_uint
 from schemas.tidb.keys import row_key
 from schemas.tidb.mysql_types import MysqlFlag, MysqlType
-from schemas.tidb.table import TableVersion, table_version
+from schemas.tidb.table import TableVersion
+from schemas.tidb.table_info import table_version
 from sorters.core.encode.sql import key_ranges
 from sorters.core.encode.sql.key_ranges import lacking_ranges, range_misfit
 from tests.support.recorded.ddl_jobs import PRIMARY, column, table_info

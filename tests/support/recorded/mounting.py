@@ -12,7 +12,8 @@ import pyarrow as pa
 from schemas.changes import Op, RowChanges
 from schemas.ddl.schema_store import SchemaStore
 from schemas.ids import TableId, Ts
-from schemas.tidb.table import TableVersion, table_version
+from schemas.tidb.table import TableVersion
+from schemas.tidb.table_info import table_version
 from tests.support.recorded.recording import (
     TIDB_DATA,
     CommittedChange,

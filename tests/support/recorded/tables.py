@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from schemas.ids import Ts
-from schemas.tidb.table import TableVersion, table_version
+from schemas.tidb.table import TableVersion
+from schemas.tidb.table_info import table_version
 
 NOT_NULL, PRIMARY, VARCHAR, BIGINT = 1, 2, 15, 8
 

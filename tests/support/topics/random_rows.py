@@ -15,7 +15,8 @@ from schemas.tidb.mysql_decimal import encode_decimal
 from schemas.tidb.mysql_types import MysqlType
 from schemas.tidb.packed_time import pack_time
 from schemas.tidb.row_v2 import encode_row_v2
-from schemas.tidb.table import HandleKind, TableVersion, table_version
+from schemas.tidb.table import HandleKind, TableVersion
+from schemas.tidb.table_info import table_version
 from tests.support.recorded.recording import CommittedChange
 
 TABLE_ID = 77

@@ -17,7 +17,8 @@ from schemas.ids import Ts
 from schemas.tidb.keys import row_key
 from schemas.tidb.packed_time import pack_time
 from schemas.tidb.row_v2 import encode_row_v2
-from schemas.tidb.table import TableVersion, table_version
+from schemas.tidb.table import TableVersion
+from schemas.tidb.table_info import table_version
 from sorters.core.encode.debezium.encoder import DebeziumEncoder
 from sorters.core.encode.wire.protocol import Encoder, EncodeRefusedError
 from sorters.core.feed.feed import compile_feed

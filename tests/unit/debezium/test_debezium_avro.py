@@ -21,7 +21,8 @@ from schemas.errors import ConfigError
 from schemas.ids import Ts
 from schemas.tidb.keys import row_key
 from schemas.tidb.row_v2 import encode_row_v2
-from schemas.tidb.table import TableVersion, table_version
+from schemas.tidb.table import TableVersion
+from schemas.tidb.table_info import table_version
 from sorters.core.encode.debezium.avro import DebeziumAvroEncoder
 from sorters.core.encode.wire.protocol import EncodeRefusedError, Partitions, SchemaMissingError
 from sorters.core.feed.feed import compile_feed

@@ -16,7 +16,8 @@ from schemas.config.filter.expression_tokens import ExpressionTextError
 from schemas.config.filter.value_expression import parse_expression
 from schemas.config.parse.origin import ExpressionParseError
 from schemas.ids import TableId, Ts
-from schemas.tidb.table import TableVersion, table_version
+from schemas.tidb.table import TableVersion
+from schemas.tidb.table_info import table_version
 from schemas.tidb.time_zone import load_zone
 from sorters.core.feed.feed import compile_feed
 from sorters.core.feed.route_check import check_routes

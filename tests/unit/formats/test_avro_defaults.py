@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from schemas.ids import Ts
-from schemas.tidb.table import TableVersion, table_version
+from schemas.tidb.table import TableVersion
+from schemas.tidb.table_info import table_version
 from sorters.core.encode.avro.encoder import AvroEncoder
 from sorters.core.mount import mount
 from tests.support.recorded.ddl_jobs import NOT_NULL, PRIMARY, column, table_info

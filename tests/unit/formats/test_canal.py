@@ -10,7 +10,8 @@ from schemas.ids import TableId, Ts
 from schemas.proto import canal_pb2 as pb
 from schemas.tidb.keys import row_key
 from schemas.tidb.row_v2 import encode_row_v2
-from schemas.tidb.table import TableVersion, table_version
+from schemas.tidb.table import TableVersion
+from schemas.tidb.table_info import table_version
 from sorters.core.encode.canal.protobuf import CanalEncoder
 from sorters.core.feed.companions import ddl_records
 from sorters.core.feed.feed import compile_feed

@@ -9,7 +9,8 @@ from schemas.ids import Ts, compose_ts
 from schemas.tidb.codec import encode_int
 from schemas.tidb.keys import row_key
 from schemas.tidb.row_v2 import encode_row_v2
-from schemas.tidb.table import TableVersion, table_version
+from schemas.tidb.table import TableVersion
+from schemas.tidb.table_info import table_version
 from sorters.core.encode.canal.json import CanalJsonEncoder
 from sorters.core.mount import mount
 from tests.support.recorded.mounting import row_changes

@@ -13,7 +13,8 @@ from schemas.config.changefeed import load_changefeed
 from schemas.ids import Ts
 from schemas.tidb.keys import row_key
 from schemas.tidb.row_v2 import encode_row_v2
-from schemas.tidb.table import TableVersion, table_version
+from schemas.tidb.table import TableVersion
+from schemas.tidb.table_info import table_version
 from sorters.core.encode.wire.protocol import EncodedMessage, Partitions
 from sorters.core.feed.feed import CompiledFeed, compile_feed
 from sorters.core.mount import mount

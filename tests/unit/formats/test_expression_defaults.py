@@ -7,7 +7,8 @@ import pytest
 
 from schemas.config.changefeed import load_changefeed
 from schemas.ids import Ts
-from schemas.tidb.table import TableVersion, table_version
+from schemas.tidb.table import TableVersion
+from schemas.tidb.table_info import table_version
 from sorters.core.encode.avro.encoder import AvroEncoder
 from sorters.core.encode.debezium.encoder import DebeziumEncoder
 from sorters.core.feed.explain import explain

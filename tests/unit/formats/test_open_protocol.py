@@ -8,7 +8,8 @@ import pytest
 from schemas.ids import TableId, Ts
 from schemas.tidb.keys import row_key
 from schemas.tidb.row_v2 import encode_row_v2
-from schemas.tidb.table import TableVersion, table_version
+from schemas.tidb.table import TableVersion
+from schemas.tidb.table_info import table_version
 from sorters.core.encode.open.encoder import OpenProtocolEncoder
 from sorters.core.encode.wire.protocol import EncodedMessage
 from sorters.core.mount import mount

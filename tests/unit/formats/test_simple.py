@@ -14,7 +14,8 @@ from schemas.ids import TableId, Ts
 from schemas.tidb.keys import row_key
 from schemas.tidb.packed_time import pack_time
 from schemas.tidb.row_v2 import encode_row_v2
-from schemas.tidb.table import TableVersion, table_version
+from schemas.tidb.table import TableVersion
+from schemas.tidb.table_info import table_version
 from sorters.core.encode.simple.json import SimpleJsonEncoder
 from sorters.core.mount import mount
 from tests.support.recorded.ddl_jobs import PRIMARY, column, table_info

@@ -4,7 +4,8 @@ import pytest
 
 from schemas.ids import Ts
 from schemas.tidb.mysql_types import MysqlType
-from schemas.tidb.table import TableVersion, table_version
+from schemas.tidb.table import TableVersion
+from schemas.tidb.table_info import table_version
 from sorters.core.lake.columns import LakeColumn, checked_name, key_names, lake_columns, widens
 from sorters.core.lake.errors import LakeSchemaError
 from sorters.core.lake.evolution import SET_ASIDE_DOC, Evolution, LakeField, field_doc, plan_evolution, says_changes

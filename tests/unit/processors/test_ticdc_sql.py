@@ -13,7 +13,7 @@ from schemas.ddl.job import parse_ddl_job
 from schemas.ids import Ts
 from schemas.sink.position import RowOp
 from schemas.sink.sql_rows import SqlRow, TableForm, decode_rows, encode_rows
-from schemas.tidb.table import table_version
+from schemas.tidb.table_info import table_version
 from sorters.core.encode.sql.rows import form_of
 from sorters.core.sql.restore import restore
 from sorters.core.sql.statement import check_statement, plain_statement

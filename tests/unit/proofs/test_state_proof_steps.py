@@ -16,7 +16,8 @@ from schemas.ids import TableId, Ts
 from schemas.rawlog.images import IdRange, KeyRange
 from schemas.state_proof.carried import CarriedState, StateRecord, decode_state, encode_state
 from schemas.state_proof.row_text import TableProof
-from schemas.tidb.table import ColumnVersion, table_version
+from schemas.tidb.table import ColumnVersion
+from schemas.tidb.table_info import table_version
 from sorters.core.cut.cut import Cut
 from sorters.core.cut.images import LeftOut
 from sorters.core.feed.feed import compile_feed

@@ -10,7 +10,7 @@ from producers.region_server.server import RegionServer
 from schemas.changes import Op
 from schemas.ids import TableId, Ts
 from schemas.state_proof.row_text import value_text
-from schemas.tidb.table import table_version
+from schemas.tidb.table_info import table_version
 from sorters.core.mount.scalar import mount_row
 from sorters.core.state_proof.proof_columns import kind_of
 from tests.support.database.state_tables import EXTRA, KINDS, add_extra, hashed

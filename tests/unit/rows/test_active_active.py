@@ -14,7 +14,7 @@ from schemas.sink.storage_rows import decode_storage_rows
 from schemas.tidb.keys import row_key
 from schemas.tidb.packed_time import pack_time
 from schemas.tidb.row_v2 import encode_row_v2
-from schemas.tidb.table import table_version
+from schemas.tidb.table_info import table_version
 from sorters.core.cut.cut import Cut
 from sorters.core.feed.feed import compile_feed
 from sorters.core.filter.soft_deletes import ActiveActiveTableError

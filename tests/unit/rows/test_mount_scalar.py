@@ -16,7 +16,8 @@ from schemas.tidb.codec import encode_bytes, encode_varint
 from schemas.tidb.keys import row_key
 from schemas.tidb.packed_time import pack_time
 from schemas.tidb.row_v2 import encode_row_v2
-from schemas.tidb.table import TableVersion, table_version
+from schemas.tidb.table import TableVersion
+from schemas.tidb.table_info import table_version
 from schemas.tidb.value import Value
 from sorters.core.mount.mounted_json import mounted_object
 from sorters.core.mount.scalar import CorruptRowError, MountedRow, mount_row

@@ -15,7 +15,8 @@ from schemas.rawlog.region_batch import RegionBatch, encode_region_batch
 from schemas.tidb.keys import row_key
 from schemas.tidb.packed_time import pack_time
 from schemas.tidb.row_v2 import encode_row_v2
-from schemas.tidb.table import TableVersion, table_version
+from schemas.tidb.table import TableVersion
+from schemas.tidb.table_info import table_version
 from sorters.core.cut.cut import Cut
 from sorters.core.feed.feed import compile_feed
 from sorters.core.filter.soft_deletes import SoftDeleteTableError, sent_parts, soft_delete_time

@@ -14,8 +14,9 @@ from typing import Any, Final
 
 from schemas.ddl.schema_change import StoredTable
 from schemas.errors import CorruptDataError
+from schemas.tidb.info_json import ci_name
 from schemas.tidb.mysql_types import SCHEMA_STATE_PUBLIC, MysqlFlag, MysqlType
-from schemas.tidb.table import ColumnVersion, TableVersion, ci_name
+from schemas.tidb.table import ColumnVersion, TableVersion
 from sorters.core.encode.wire.mysql_names import bare_type_name, mysql_type_name
 from sorters.core.sql.tokens import quote_name, quote_string
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from schemas.ddl.schema_change import StoredTable
 from schemas.errors import CorruptDataError
-from schemas.tidb.table import ci_name
+from schemas.tidb.info_json import ci_name
 from sorters.core.sql.statement import check_statement, plain_statement
 from sorters.core.sql.tokens import MODE_NO_BACKSLASH_ESCAPES, UnsupportedSqlError, quote_name
 

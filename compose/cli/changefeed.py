@@ -40,7 +40,7 @@ def namespace_option(command: Any) -> Any:
     """Add ``--namespace``, and ``--keyspace``, the same by its newer name; the command gets it as ``namespace``."""
 
     @functools.wraps(command)
-    def wrapper(*, namespace: str, keyspace: str, **others: Any) -> Any:
+    def wrapper(*, namespace: str, keyspace: str, **others: Any) -> object:
         return command(namespace=keyspace or namespace, **others)
 
     wrapper = click.option("-k", "--keyspace", default="", help="TiCDC's newer word for --namespace.")(wrapper)
@@ -226,7 +226,7 @@ def resume(
     overwrite_checkpoint_ts: str,
     no_confirm: bool,
     verbose: bool,
-    **given: Any,
+    **given: object,
 ) -> None:
     """Let a stopped, failed or finished changefeed go on from its checkpoint, or another."""
     wanted, ts = overwrite_checkpoint_ts, 0
@@ -292,7 +292,7 @@ def now_ts(api: "ApiCalls") -> int:
     return int(now["timestamp"]) << 18 | int(now["logic_time"])
 
 
-def echo_json(shown: Any) -> None:
+def echo_json(shown: object) -> None:
     """Print a value as people and scripts read it."""
     echo(json.dumps(shown, indent=2, ensure_ascii=False))
 

@@ -30,7 +30,7 @@ def _of_changefeed(command: Any) -> Any:
 
 @lake.command()
 @_of_changefeed
-def compact(**given: Any) -> None:
+def compact(**given: object) -> None:
     """Write small data files of each table anew as larger ones, with a Spark of this command's own."""
     from compose.operator.lake import compact_tables
 
@@ -44,7 +44,7 @@ def compact(**given: Any) -> None:
     "--older-than", type=Duration(), default="1h", show_default=True, help="What main has left for less stays."
 )
 @_of_changefeed
-def expire(older_than: float, **given: Any) -> None:
+def expire(older_than: float, **given: object) -> None:
     """Take away the snapshots of each table that no tag names, and their files."""
     from compose.operator.lake import expire_tables
 

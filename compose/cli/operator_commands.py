@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -138,7 +138,7 @@ def show_metadata(api: "ApiCalls") -> None:
 @namespace_option
 @upstream_options
 @server_options
-def resolve_lock(api: "ApiCalls", region: int, ts: int, no_confirm: bool, namespace: str, **given: Any) -> None:
+def resolve_lock(api: "ApiCalls", region: int, ts: int, no_confirm: bool, namespace: str, **given: object) -> None:
     """Commit or roll back what crashed transactions have left locked in a region, as their primaries say; asks nothing,
     as transactions that live are left alone."""
     body = {"region_id": region, "ts": ts, **upstream_body(given)}
@@ -150,7 +150,7 @@ def resolve_lock(api: "ApiCalls", region: int, ts: int, no_confirm: bool, namesp
 @namespace_option
 @upstream_options
 @server_options
-def delete_service_gc_safepoint(api: "ApiCalls", no_confirm: bool, namespace: str, **given: Any) -> None:
+def delete_service_gc_safepoint(api: "ApiCalls", no_confirm: bool, namespace: str, **given: object) -> None:
     """Let TiKV collect the history that this bus has still to pull; a running owner sets it anew."""
     ask("Really give up TiKV's history for this bus?", no_confirm)
     gone = api.call("DELETE", "/unsafe/service_gc_safepoint", upstream_body(given), namespace=namespace)

@@ -37,7 +37,7 @@ def delete_nodes(session: Session, root: str, *, keep: str) -> bool:
     return bool(set(paths) - {keep})
 
 
-def masked(value: Any, name: str = "") -> Any:
+def masked(value: object, name: str = "") -> Any:
     """Return a value of JSON without its secrets: stars for passwords, and in URIs."""
     if isinstance(value, dict):
         return {key: masked(item, str(key)) for key, item in value.items()}

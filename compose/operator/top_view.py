@@ -137,7 +137,7 @@ class Top:
         return f"{self._rates[key].per_s():,.0f}"
 
 
-def _shown(said: Any) -> Any:
+def _shown(said: object) -> Any:
     """Return an answer whose texts are lines, and drive no terminal: errors quote names and statements of upstream."""
     if isinstance(said, Mapping):
         return {key: _shown(value) for key, value in said.items()}

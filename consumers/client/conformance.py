@@ -15,7 +15,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import Any, Protocol
+from typing import Protocol
 
 from consumers.client.core.partition import PartitionKey, StreamRecord
 from schemas.ids import Ts
@@ -240,6 +240,6 @@ def _watermark(partition: PartitionKey, ts: int) -> StreamRecord:
     return StreamRecord(partition, 0, None, value, Position(Ts(ts), PositionClass.WATERMARK).encode())
 
 
-def _message(kind: str, **fields: Any) -> bytes:
+def _message(kind: str, **fields: object) -> bytes:
     empty = {"id": 0, "database": "", "table": "", "pkNames": None, "sql": "", "old": None, "data": None}
     return json.dumps({**empty, **fields, "type": kind}).encode()

@@ -136,7 +136,7 @@ class RegistryAccess:
         """Return what a child needs beside :meth:`arguments`, which everybody on the machine sees."""
         return {URL_ENV: self.url_with_user} if self.url_with_user else {}
 
-    def client(self, **more: Any) -> Any:
+    def client(self, **more: object) -> Any:
         """Return Confluent's client; ``more`` are its settings, with ``_`` for ``.``.
 
         It is imported here: that costs as much as half of a sorter, and most sorters have no registry.

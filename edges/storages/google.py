@@ -123,7 +123,7 @@ class GoogleObjects:
         if not is_last and answer.headers.get("Range") != f"bytes=0-{upto}":
             raise AnswerError(answer.status_code, b"a part was not taken whole")
 
-    def _ask(self, method: str, url: str, expected: Iterable[int], **more: Any) -> Any:
+    def _ask(self, method: str, url: str, expected: Iterable[int], **more: object) -> Any:
         # 308 is "go on" here, and no other place to go to.
         answer = self.session.request(method, url, timeout=(CONNECT_S, ANSWER_S), allow_redirects=False, **more)
         if answer.status_code not in expected:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from kazoo.client import KazooClient, TransactionRequest
 from kazoo.security import ACL, CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
@@ -97,7 +97,7 @@ class ZooKeeperAccess:
         return list(CREATOR_ALL_ACL if known else OPEN_ACL_UNSAFE)
 
     def client(
-        self, timeout_s: float, handler: Any = None, client_id: tuple[int, bytes] | None = None
+        self, timeout_s: float, handler: object = None, client_id: tuple[int, bytes] | None = None
     ) -> ZooKeeperClient:
         """Return a client that is not started; ``timeout_s`` of its session is what the servers are asked for.
         ``client_id``: id and password of a session that it is to go on with.
@@ -144,7 +144,7 @@ class _Client(KazooClient):  # type: ignore[misc] # kazoo has no types
 
 class _Transaction(TransactionRequest):  # type: ignore[misc] # kazoo has no types
     def create(
-        self, path: str, value: bytes = b"", acl: Any = None, ephemeral: bool = False, sequence: bool = False
+        self, path: str, value: bytes = b"", acl: object = None, ephemeral: bool = False, sequence: bool = False
     ) -> None:
         super().create(path, value, acl or self.client.default_acl, ephemeral, sequence)
 

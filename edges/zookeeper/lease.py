@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from kazoo.client import KazooState
 
@@ -134,7 +134,7 @@ class Lease:
         connection = self._client._connection
         connect = connection._connect
 
-        def connected(*args: Any) -> tuple[float, float]:
+        def connected(*args: object) -> tuple[float, float]:
             read_timeout_ms, connect_timeout_ms = connect(*args)
             granted_s = read_timeout_ms * 3 / 2 / 1000  # how kazoo makes the one of the other
             if abs(granted_s - asked_s) > 0.01 and granted_s != self.timeout_s:

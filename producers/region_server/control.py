@@ -53,7 +53,7 @@ def parse_event(name: str, fields: dict[str, str]) -> chaos.ClusterEvent:
     return kind(**values)
 
 
-def _read(name: str, text: str, kind: Any) -> object:
+def _read(name: str, text: str, kind: object) -> object:
     try:
         if kind is bytes:
             return bytes.fromhex(text)

@@ -102,7 +102,7 @@ def _progress(replay: Replay | None, generator: Generator | None) -> dict[str, i
     }
 
 
-def _say(say: Callable[[str], None], event: str, **fields: Any) -> None:
+def _say(say: Callable[[str], None], event: str, **fields: object) -> None:
     say(json.dumps({"event": event, **fields}))
 
 

@@ -25,7 +25,7 @@ def _address_option(name: str, metavar: str, words: str, *, required: bool) -> C
 def kafka_option(*, required: bool) -> Callable[[Command], Command]:
     """Return ``--kafka`` and ``--kafka-config``; the command gets a KafkaAccess as ``kafka``."""
 
-    def read(given: str, file: Path | None) -> Any:
+    def read(given: str, file: Path | None) -> object:
         from edges.kafka.access import KafkaAccess
 
         return KafkaAccess.read(given, file)
@@ -36,7 +36,7 @@ def kafka_option(*, required: bool) -> Callable[[Command], Command]:
 def zookeeper_option(*, required: bool) -> Callable[[Command], Command]:
     """Return ``--zookeeper`` and ``--zookeeper-config``; the command gets a ZooKeeperAccess as ``zookeeper``."""
 
-    def read(given: str, file: Path | None) -> Any:
+    def read(given: str, file: Path | None) -> object:
         from edges.zookeeper.access import ZooKeeperAccess  # kazoo is slow to load, and many commands do without
 
         return ZooKeeperAccess.read(given, file)
@@ -88,7 +88,7 @@ def registry_option(*, required: bool) -> Callable[[Command], Command]:
     """
 
     def add(command: Command) -> Command:
-        def read(given: str, file: Path | None) -> Any:
+        def read(given: str, file: Path | None) -> object:
             from edges.registry.access import RegistryAccess
 
             return RegistryAccess.read(given, file, click.get_current_context().meta.get(_SINK_REGISTRIES, ()))
@@ -122,7 +122,7 @@ def _access_option(
 
     def add(command: Command) -> Command:
         @functools.wraps(command)
-        def wrapper(**given: Any) -> Any:
+        def wrapper(**given: Any) -> object:
             access = read(given.pop(parameter), given.pop(f"{parameter}_config"))
             if required and not access:
                 context = click.get_current_context()
@@ -151,7 +151,7 @@ def tls_options(command: Command) -> Command:
     """Add TiCDC's ``--ca``, ``--cert``, ``--key`` and ``--cert-allowed-cn``; the command gets them as ``tls``."""
 
     @functools.wraps(command)
-    def wrapper(*, ca: str, cert: str, key: str, cert_allowed_cn: str, **others: Any) -> Any:
+    def wrapper(*, ca: str, cert: str, key: str, cert_allowed_cn: str, **others: object) -> object:
         from producers.tls import TlsSettings  # grpc is slow to load, and most commands do without
 
         names = tuple(name.strip() for name in cert_allowed_cn.split(",") if name.strip())

@@ -4,11 +4,11 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import click
 
-Command = TypeVar("Command", bound=Callable[..., Any])
+Command = TypeVar("Command", bound=Callable[..., object])
 ADDR_DEFAULT = "127.0.0.1:8300"
 """TiCDC's."""
 
@@ -35,8 +35,8 @@ def api_options(command: Command) -> Command:
         mtls: bool,
         client_credentials: Path | None,
         api_host: tuple[str, ...],
-        **others: Any,
-    ) -> Any:
+        **others: object,
+    ) -> object:
         given = ApiOptions(
             addr="" if addr == "none" else addr,
             advertise_addr=advertise_addr,

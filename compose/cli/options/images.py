@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import click
 
-Command = TypeVar("Command", bound=Callable[..., Any])
+Command = TypeVar("Command", bound=Callable[..., object])
 
 
 def image_options(command: Command) -> Command:
@@ -20,7 +20,7 @@ def image_options(command: Command) -> Command:
         image_read_from: Any,
         image_resource_group: str,
         **others: Any,
-    ) -> Any:
+    ) -> object:
         from producers.pull.images.settings import ImageScanSettings
 
         settings = ImageScanSettings(

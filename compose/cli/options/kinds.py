@@ -2,13 +2,13 @@
 
 import re
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import click
 
 from schemas.nodes.changefeed import ID_CHARS_MAX, is_id
 
-Command = TypeVar("Command", bound=Callable[..., Any])
+Command = TypeVar("Command", bound=Callable[..., object])
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)?")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
@@ -18,7 +18,7 @@ class Id(click.ParamType[str]):
 
     name = "id"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Return it."""
         if not is_id(str(value)):
             allowed = f"letters and digits in groups joined by single '-', at most {ID_CHARS_MAX} characters"
@@ -31,7 +31,7 @@ class Duration(click.ParamType[float]):
 
     name = "duration"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Return seconds."""
         if isinstance(value, float | int):
             return float(value)

@@ -3,7 +3,7 @@
 import functools
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import click
 
@@ -15,7 +15,7 @@ class RedactionWord(click.ParamType[Redaction]):
 
     name = "redaction"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Redaction:
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Redaction:
         """Return the mode."""
         mode = value if isinstance(value, Redaction) else parse_redaction(str(value))
         if mode is None:
@@ -23,7 +23,7 @@ class RedactionWord(click.ParamType[Redaction]):
         return mode
 
 
-Command = TypeVar("Command", bound=Callable[..., Any])
+Command = TypeVar("Command", bound=Callable[..., object])
 
 
 def log_options(command: Command) -> Command:
@@ -38,8 +38,8 @@ def log_options(command: Command) -> Command:
         log_file_max_size: int,
         log_file_max_backups: int,
         redact_info_log: Redaction,
-        **others: Any,
-    ) -> Any:
+        **others: object,
+    ) -> object:
         from compose.logs import start_logging
 
         kept = {"file_bytes_max": log_file_max_size << 20, "files_kept": log_file_max_backups}

@@ -14,7 +14,7 @@ from compose.echo import echo
 if TYPE_CHECKING:
     pass
 
-Command = TypeVar("Command", bound=Callable[..., Any])
+Command = TypeVar("Command", bound=Callable[..., object])
 SERVER_DEFAULT = "http://127.0.0.1:8300"
 CREDENTIALS_DEFAULT = Path.home() / ".tidebus" / "credentials"
 _NO_CONFIRM = "compose.cli.no_confirm"
@@ -36,8 +36,8 @@ def server_options(command: Command) -> Command:
         credentials: Path,
         pd: str,
         log_level: str,
-        **others: Any,
-    ) -> Any:
+        **others: object,
+    ) -> object:
         given: dict[str, Any] = {
             "server": server,
             "ca": ca,
@@ -69,7 +69,7 @@ def server_group(group: Command) -> Command:
     """Let a group take the same options before the verb, as `cdc cli` does; those behind the verb count more."""
 
     @functools.wraps(group)
-    def wrapper(**given: Any) -> Any:
+    def wrapper(**given: object) -> object:
         context = click.get_current_context()
         context.obj = {name: value for name, value in given.items() if _is_typed(context, name)}
         return group()

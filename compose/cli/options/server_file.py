@@ -15,7 +15,7 @@ from schemas.config.parse.origin import NotSupportedYetError
 from schemas.config.parse.section import unknown_key
 from schemas.errors import ConfigError
 
-Command = TypeVar("Command", bound=Callable[..., Any])
+Command = TypeVar("Command", bound=Callable[..., object])
 
 READ: Final = {
     "addr": "addr",
@@ -117,7 +117,7 @@ def _leaves(table: Mapping[str, object], prefix: str = "") -> list[tuple[str, An
     return leaves
 
 
-def _text(value: Any, key: str, file: Path) -> Any:
+def _text(value: object, key: str, file: Path) -> object:
     """Return a value as the option's own type reads it from a text."""
     if isinstance(value, bool):
         return value

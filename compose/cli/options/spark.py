@@ -2,7 +2,6 @@
 
 import functools
 import re
-from typing import Any
 
 import click
 
@@ -81,8 +80,8 @@ def sorter_options(command: Command) -> Command:
         sorter_event_log: str,
         sorter_spark_on_demand: bool,
         sorter_retry_first: float,
-        **others: Any,
-    ) -> Any:
+        **others: object,
+    ) -> object:
         from consumers.control.fleets.settings import SorterSettings
 
         check_master(sorter_master, others=("none",))

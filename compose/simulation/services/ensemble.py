@@ -50,7 +50,7 @@ class Ensemble:
         self.nodes: dict[str, Node] = {}
         self.zxid = 0
 
-    def value(self, path: str, default: Any = None) -> Any:
+    def value(self, path: str, default: object = None) -> Any:
         """Return what a node holds."""
         node = self.nodes.get(path)
         return default if node is None else node.value

@@ -86,7 +86,7 @@ def kept_secrets(
     return {**_unmasked(config, stored), **kept}
 
 
-def _unmasked(sent: Any, stored: Any) -> Any:
+def _unmasked(sent: object, stored: object) -> Any:
     if isinstance(sent, Mapping):
         known = stored if isinstance(stored, Mapping) else {}
         return {key: _unmasked(value, known.get(key)) for key, value in sent.items()}
@@ -95,7 +95,7 @@ def _unmasked(sent: Any, stored: Any) -> Any:
     return sent
 
 
-def _defaults(section: Any, prefix: str = "") -> dict[str, object]:
+def _defaults(section: object, prefix: str = "") -> dict[str, object]:
     shown: dict[str, object] = {}
     for key, (field, hint) in fields_by_key(type(section)).items():
         value, path = getattr(section, field.name), f"{prefix}{key}"
@@ -125,7 +125,7 @@ def replica_config(table: Mapping[str, object]) -> dict[str, object]:
     return {_api_name(key): _sent(value) for key, value in table.items()}
 
 
-def _sent(value: Any) -> Any:
+def _sent(value: object) -> Any:
     if isinstance(value, Mapping):
         return replica_config(value)
     return [_sent(item) for item in value] if isinstance(value, list | tuple) else value
@@ -145,7 +145,7 @@ def _api_name(key: str) -> str:
     return key if key in KEPT else RENAMED.get(key, key.replace("-", "_"))
 
 
-def _shown(key: str, value: Any) -> Any:
+def _shown(key: str, value: object) -> Any:
     if isinstance(value, Mapping):
         return to_api(value)
     if isinstance(value, list | tuple):
@@ -164,7 +164,7 @@ def _nanoseconds(text: str) -> int | str:
         return text
 
 
-def _read(key: str, value: Any) -> Any:
+def _read(key: str, value: object) -> Any:
     if isinstance(value, Mapping):
         return from_api(value)
     if isinstance(value, list):

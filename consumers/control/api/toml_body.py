@@ -26,7 +26,7 @@ def toml_text(body: Mapping[str, Any]) -> str:
     return tomlkit.dumps(_plain({**shown, "config": from_api(body["config"])}))
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items() if item is not None}
     return [_plain(item) for item in value if item is not None] if isinstance(value, list | tuple) else value

@@ -82,7 +82,7 @@ async def _event(request: Request) -> bytes:
         return _encoded("trouble", {"error_msg": str(error), "code": error.code})
 
 
-def _encoded(name: str, data: Any) -> bytes:
+def _encoded(name: str, data: object) -> bytes:
     return f"event: {name}\ndata: {json.dumps(data)}\n\n".encode()
 
 

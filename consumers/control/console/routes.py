@@ -5,7 +5,7 @@ Everything that a page changes goes through the routes that programs use; these 
 
 import functools
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from typing import Annotated, Any, Final
@@ -24,6 +24,7 @@ from consumers.control.api.requests import Body, Tso, ts_given
 from consumers.control.api.routes.images import PROOFS_LOOKED_AT, images_body
 from consumers.control.api.sink_pace import sink_scheme
 from consumers.control.api.sorter_bodies import feed_places, sorter_body
+from consumers.control.changefeeds.processor_nodes import Share
 from consumers.control.changefeeds.store import ChangefeedExistsError, ChangefeedNotFoundError
 from consumers.control.console.core.advice import ErrorCode, advice_for, read_codes
 from consumers.control.console.core.draft import form_of, laid_in
@@ -101,7 +102,7 @@ async def live(request: Request) -> Response:
 
 
 @router.get("/changefeeds/{changefeed_id}", summary="All that the page of a changefeed shows")
-def feed_page(request: Request, bus: Bus, namespace: Namespace, feed_id: FeedId) -> Any:
+def feed_page(request: Request, bus: Bus, namespace: Namespace, feed_id: FeedId) -> object:
     """Return settings without secrets, state, what to do about its error, and what each button would do."""
     feed = bus.feed(feed_id, namespace)
     shown = feed_body(feed, bus.upstream_id(feed.info.upstream))
@@ -129,7 +130,7 @@ def feed_page(request: Request, bus: Bus, namespace: Namespace, feed_id: FeedId)
 
 
 @router.get("/changefeeds/{changefeed_id}/topics", summary="Where each table of a changefeed goes")
-def feed_topics(bus: Bus, namespace: Namespace, feed_id: FeedId) -> Any:
+def feed_topics(bus: Bus, namespace: Namespace, feed_id: FeedId) -> object:
     """Return what `tidebus explain` says of it; nothing where its sink is no Kafka."""
     info = bus.feed(feed_id, namespace).info
     with _taken():
@@ -137,7 +138,7 @@ def feed_topics(bus: Bus, namespace: Namespace, feed_id: FeedId) -> Any:
 
 
 @router.get("/changefeeds/{changefeed_id}/proofs", summary="What a changefeed's newest proofs come to")
-def feed_proofs(bus: Bus, namespace: Namespace, feed_id: FeedId) -> Any:
+def feed_proofs(bus: Bus, namespace: Namespace, feed_id: FeedId) -> object:
     """Return how many windows are proven, differ, or are told of by nobody, and the newest of them."""
     feed = bus.feed(feed_id, namespace)
     with _taken():
@@ -145,7 +146,7 @@ def feed_proofs(bus: Bus, namespace: Namespace, feed_id: FeedId) -> Any:
 
 
 @router.get("/log", summary="The newest warnings and errors of this capture's log")
-def log_lines(bus: Bus, namespace: Namespace, changefeed: Annotated[str, Query(max_length=200)] = "") -> Any:
+def log_lines(bus: Bus, namespace: Namespace, changefeed: Annotated[str, Query(max_length=200)] = "") -> object:
     """Return lines as JSON logs have them, newest first, of a changefeed alone where one is named. What its sorters and
     processors log, which are processes of their own, is not among them.
     """
@@ -156,7 +157,7 @@ def log_lines(bus: Bus, namespace: Namespace, changefeed: Annotated[str, Query(m
 @router.get("/events", summary="What has happened on the bus since this capture began")
 def bus_events(
     request: Request, bus: Bus, namespace: Namespace, changefeed: Annotated[str, Query(max_length=200)] = ""
-) -> Any:
+) -> object:
     """Return changes of states, owners, captures and stalls as this capture has seen them, newest first, of a
     changefeed alone where one is named; at most a thousand. It looks every few seconds.
     """
@@ -166,7 +167,7 @@ def bus_events(
 
 
 @router.get("/tables", summary="Names of the upstream's tables, by id")
-def table_names(bus: Bus) -> Any:
+def table_names(bus: Bus) -> object:
     """Return ``id`` and ``name`` of tables, at most some thousands."""
     with _taken():
         tables = bus.tables(_request(ANY_SINK, {}))["all_tables"]
@@ -175,14 +176,14 @@ def table_names(bus: Bus) -> Any:
 
 
 @router.get("/checks", summary="What `tidebus doctor` checks, from this capture")
-def checks(bus: Bus) -> Any:
+def checks(bus: Bus) -> object:
     """Return a finding a line: ``name``, ``ok``, ``needed`` and ``said``."""
     with _taken():
         return {"capture": bus.capture.capture_id, "items": list(bus.checks())}
 
 
 @router.post("/draft", summary="Check a changefeed that is being written")
-def draft(bus: Bus, namespace: Namespace, body: DraftBody) -> Any:
+def draft(bus: Bus, namespace: Namespace, body: DraftBody) -> object:
     """Return text and form laid into each other, problems, notes, and what would become of each table.
 
     A draft that is not allowed is no refused request: its problems are in the answer.
@@ -208,7 +209,7 @@ def draft(bus: Bus, namespace: Namespace, body: DraftBody) -> Any:
 
 
 @router.post("/first-messages", summary="What a changefeed that is being written would write first")
-def first_messages(bus: Bus, body: DraftBody) -> Any:
+def first_messages(bus: Bus, body: DraftBody) -> object:
     """Return some messages of rows that the raw log has. Nothing is written.
 
     Who may create changefeeds may see rows: a changefeed sends them wherever it is told.
@@ -292,7 +293,7 @@ def _work(feed: StoredFeed) -> dict[str, object]:
     }
 
 
-def _shares(bus: Backend, feed: StoredFeed) -> Any:
+def _shares(bus: Backend, feed: StoredFeed) -> Sequence[Share]:
     return bus.processor_shares(feed) if has_processors(feed.info.sink_uri) else ()
 
 

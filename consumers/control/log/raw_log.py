@@ -4,7 +4,6 @@ import contextlib
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from confluent_kafka import KafkaException
 
@@ -66,7 +65,7 @@ def _log_starts(kafka: KafkaAccess, topic: str) -> tuple[int, ...]:
             return tuple(_log_start(consumer, topic, number) for number in sorted(metadata.partitions))
 
 
-def _log_start(consumer: Any, topic: str, partition: int) -> int:
+def _log_start(consumer: object, topic: str, partition: int) -> int:
     """Return where a partition starts; one whose leader is moving, or which is just being made, is asked again."""
     return partition_bounds(consumer, topic, partition, answer_s=ADMIN_TIMEOUT_S, patience_s=ADMIN_TIMEOUT_S)[0]
 

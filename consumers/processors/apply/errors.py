@@ -1,7 +1,6 @@
 """What can go wrong at a MySQL or TiDB, by who can help: time, an operator, or nobody."""
 
 import ssl
-from typing import Any
 
 import pymysql
 from pymysql.constants import CR, ER
@@ -117,7 +116,7 @@ def is_refusal(error: pymysql.MySQLError) -> bool:
     return errno(error) in _REFUSED
 
 
-def general_error(error: pymysql.MySQLError, **where: Any) -> BusError:
+def general_error(error: pymysql.MySQLError, **where: object) -> BusError:
     """Return the error of a statement that concerns no single row; the caller raises it."""
     if may_heal(error):
         return DestinationUnreachableError(

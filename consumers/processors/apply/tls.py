@@ -7,7 +7,7 @@ import ssl
 from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pymysql.connections
 
@@ -25,7 +25,7 @@ _Stamps = tuple[int, ...]
 class DatabaseConnection(_PyMySqlConnection):
     """PyMySQL's, which uses TLS unasked where the server has it: that proves no name, so it needs no authorities."""
 
-    def _create_ssl_ctx(self, sslp: Any) -> ssl.SSLContext:
+    def _create_ssl_ctx(self, sslp: object) -> ssl.SSLContext:
         """Overrides PyMySQL's, which reads all authorities and then checks nothing."""
         return sslp if isinstance(sslp, ssl.SSLContext) else _unproven()
 

@@ -110,7 +110,7 @@ class ChunkLanding:
             self._in_flight += 1
             self._in_flight_bytes += size
 
-        def delivered(error: KafkaError | None, message: Any) -> None:
+        def delivered(error: KafkaError | None, message: object) -> None:
             self._delivered(size, error, message)
 
         while True:

@@ -7,7 +7,7 @@ raises :class:`PdUnreachableError`; the caller decides whether to wait on. Nothi
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import grpc
 
@@ -316,7 +316,7 @@ class PdClient:
         if channel is not None:
             channel.close()
 
-    def _header_error(self, name: str, reply: Any) -> str:
+    def _header_error(self, name: str, reply: object) -> str:
         """Return why a reply that came is no answer ('' if it is one)."""
         header = getattr(reply, "header", None)
         if header is None or header.error.type == pdpb_pb2.OK:

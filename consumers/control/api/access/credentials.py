@@ -18,7 +18,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from edges.secret_file import read_secret_text
 from schemas.errors import BusError, ConfigError
@@ -213,7 +213,7 @@ def write_credentials(path: Path, user: str, password: str, *, for_server: bool 
         raise ConfigError("credentials file cannot be written", key="credentials", file=path, reason=error) from error
 
 
-def _are_texts(table: Any) -> bool:
+def _are_texts(table: object) -> bool:
     return isinstance(table, dict) and all(isinstance(text, str) and text for text in table.values())
 
 

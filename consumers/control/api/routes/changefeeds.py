@@ -70,7 +70,7 @@ def create_feed(request: Request, bus: Bus, namespace: Namespace, body: FeedBody
 
 
 @router.get("/changefeeds/{changefeed_id}", tags=["changefeeds"], summary="Show a changefeed")
-def get_feed(request: Request, bus: Bus, namespace: Namespace, feed_id: FeedId) -> Any:
+def get_feed(request: Request, bus: Bus, namespace: Namespace, feed_id: FeedId) -> object:
     """Return one with its captures and tables, which the owner knows; as TOML where that is asked for."""
     shown = _with_tasks(request, bus, namespace, feed_id)
     if not wants_toml(request.headers.get("Accept", "")):
@@ -123,7 +123,7 @@ def delete_feed(bus: Bus, namespace: Namespace, feed_id: FeedId) -> dict[str, ob
 
 
 @router.get("/changefeeds/{changefeed_id}/meta_info", tags=["changefeeds"], summary="Show it, by an older name")
-def meta_info(request: Request, bus: Bus, namespace: Namespace, feed_id: FeedId) -> Any:
+def meta_info(request: Request, bus: Bus, namespace: Namespace, feed_id: FeedId) -> object:
     """Return one with its captures and tables."""
     return _with_tasks(request, bus, namespace, feed_id)
 

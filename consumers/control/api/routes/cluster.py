@@ -3,7 +3,7 @@
 import logging
 import os
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Final
 
 from fastapi import APIRouter, Request, Response
 
@@ -171,7 +171,7 @@ def delete_service_gc_safepoint(bus: Bus, body: SafePointBody | None = None) -> 
 
 
 @router.get("/api/tidebus/overview", tags=["tidebus"], summary="All of it, for a live picture")
-def overview(request: Request, bus: Bus) -> Any:
+def overview(request: Request, bus: Bus) -> object:
     """Return upstreams, captures with the number of their tables, and changefeeds; what `tidebus top` shows.
 
     Without an owner to ask nobody knows the tables, and they are null.

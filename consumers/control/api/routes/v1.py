@@ -1,7 +1,7 @@
 """``/api/v1``: what TiUP, TiDB Operator, dashboards and old scripts still call; lists come without a wrapper there."""
 
 from http import HTTPStatus
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Query
 from pydantic import Field
@@ -138,7 +138,7 @@ def resume(bus: Bus, namespace: Namespace, feed_id: FeedId) -> dict[str, object]
 
 
 @router.get("/processors", summary="Who works for which changefeed")
-def list_processors(bus: Bus, owner: Owner) -> Any:
+def list_processors(bus: Bus, owner: Owner) -> object:
     """Return each pair of a changefeed that runs and a capture."""
     return processors(bus, owner)["items"]
 

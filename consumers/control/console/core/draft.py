@@ -75,7 +75,7 @@ def _value(table: Mapping[str, object], field: FormField) -> Any:
     return value if isinstance(value, field.kind) else field.default
 
 
-def _lay(document: tomlkit.TOMLDocument, field: FormField, value: Any) -> None:
+def _lay(document: tomlkit.TOMLDocument, field: FormField, value: object) -> None:
     *folders, key = field.path
     table: Any = document
     for folder in folders:

@@ -7,7 +7,7 @@ EXACT_MAX: Final = (1 << 53) - 1
 """ECMA-262, ``Number.MAX_SAFE_INTEGER``."""
 
 
-def exact(value: Any) -> Any:
+def exact(value: object) -> Any:
     """Return a JSON value with each integer that a browser would round as its text.
 
     >>> exact({"ts": 462000000000000001, "tables": [3]})

@@ -1,7 +1,7 @@
 """A changefeed's settings as rows: what is set, and what would hold without it."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Final
 from urllib.parse import parse_qsl
 
 from consumers.control.api.replica_config import DURATIONS, from_api, shown_config, to_api
@@ -54,7 +54,7 @@ def _flat(table: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, 
             yield path, _text(key, value)
 
 
-def _text(key: str, value: Any) -> str:
+def _text(key: str, value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, list):

@@ -6,8 +6,8 @@
 
 What passes goes to ``OUTPUT/passed``, what does not to ``OUTPUT/quarantine`` with the names of what it broke, and
 ``OUTPUT/counts`` says for each batch how many rows broke what. Each batch has folders of its own, which it writes anew
-when it is run again. Rows that break a ``--fail`` go to ``OUTPUT/failed``, and end the query
-before it has passed their batch.
+when it is run again. Rows that break a ``--fail`` go to ``OUTPUT/failed``, and end the query before it has passed their
+batch.
 """
 
 import argparse

@@ -13,14 +13,14 @@ The format, for readers in other languages: docs/formats/raw-log.md §4.
 
 import json
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from schemas.errors import CorruptDataError
 from schemas.ids import Ts
 from schemas.json_text import read_json
 
 DdlRecordKind = Literal["schema", "table", "snapshot_end", "job", "undecodable"]
-_KINDS = ("schema", "table", "snapshot_end", "job", "undecodable")
+_KINDS = get_args(DdlRecordKind)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

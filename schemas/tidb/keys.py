@@ -21,7 +21,7 @@ from schemas.tidb.codec import (
     encode_uint,
 )
 
-ROW_HEAD = 11
+ROW_HEAD_BYTES = 11
 _INT_HANDLE_BYTES = 8
 _HASH = ord("h")
 _META_PREFIX = b"m"
@@ -67,9 +67,9 @@ def decode_row_key(key: bytes) -> RowKey:
     Raises:
         CorruptDataError: it is no row key.
     """
-    if len(key) < ROW_HEAD + _INT_HANDLE_BYTES or key[:1] != b"t" or key[9:ROW_HEAD] != b"_r":
+    if len(key) < ROW_HEAD_BYTES + _INT_HANDLE_BYTES or key[:1] != b"t" or key[9:ROW_HEAD_BYTES] != b"_r":
         raise CorruptDataError("key is no row key", key=key.hex())
-    return RowKey(TableId(decode_int(key, 1)[0]), key[ROW_HEAD:])
+    return RowKey(TableId(decode_int(key, 1)[0]), key[ROW_HEAD_BYTES:])
 
 
 def row_key(table_id: TableId, handle: int | bytes) -> bytes:

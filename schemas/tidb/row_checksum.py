@@ -11,7 +11,7 @@ import zlib
 from dataclasses import dataclass
 
 from schemas.errors import CorruptDataError
-from schemas.tidb.keys import ROW_HEAD
+from schemas.tidb.keys import ROW_HEAD_BYTES
 from schemas.tidb.row_v2 import is_row_v2, row_v2_checksum
 from schemas.tidb.table import TableVersion
 from schemas.tidb.value import Value
@@ -88,7 +88,7 @@ def _verified(
     own = column_checksum(table, columns)
     if carried.version == VERSION_COLUMNS:
         return _Verified(own, carried.version, is_old or own in (carried.checksum, carried.extra))
-    covered_key = key if carried.version == VERSION_KEY else key[ROW_HEAD:]
+    covered_key = key if carried.version == VERSION_KEY else key[ROW_HEAD_BYTES:]
     if zlib.crc32(covered_key, zlib.crc32(value[: carried.covered_end])) != carried.checksum:
         return _Verified(carried.checksum, carried.version, False)
     return _Verified(own, carried.version, True)

@@ -18,7 +18,7 @@ EXTENSIONS = {"csv": "csv", "canal-json": "json"}
 
 
 class FilesShare:
-    """The partitions that a processor writes."""
+    """The partitions that a processor writes. Implements :class:`consumers.processors.run.PartitionWork`."""
 
     def __init__(self, run: StorageRun) -> None:
         self._run = run
@@ -42,7 +42,10 @@ class FilesShare:
 
 
 class FilesLead:
-    """The leader's part at a storage: the metadata file. DDL and syncpoints stand in files by themselves."""
+    """The leader's part at a storage: the metadata file. DDL and syncpoints stand in files by themselves.
+
+    Implements :class:`consumers.processors.run.LeadWork`.
+    """
 
     is_busy = False
     held_ts = None
@@ -65,7 +68,10 @@ class FilesLead:
 
 
 class StorageWork:
-    """What a processor may come to do for a changefeed whose sink is a storage."""
+    """What a processor may come to do for a changefeed whose sink is a storage.
+
+    Implements :class:`consumers.processors.run.Work`.
+    """
 
     def __init__(self, run: StorageRun, source: KafkaSource, partitions: int) -> None:
         self._run, self._source, self._partitions = run, source, partitions

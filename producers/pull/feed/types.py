@@ -73,7 +73,7 @@ class SpanStatus:
     regions: int
     initialized: int
     still_s: float
-    """Since when its resolved ts has not moved."""
+    """For how long its resolved ts has not moved."""
     reason: str
     """What holds it back at this moment; '' while all its regions are initialized and it moves."""
     kind: str

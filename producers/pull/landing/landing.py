@@ -133,7 +133,12 @@ class Landing:
     # -- FeedSink ------------------------------------------------------------------------------------------------------
 
     def rows(self, span: TableSpan, region_id: RegionId, changes: Collection[Change], *, may_repeat: bool) -> None:
-        """Buffer changes; a full buffer is sent at once."""
+        """Buffer changes; a full buffer is sent at once.
+
+        Raises:
+            LandingHaltedError: this capture may not land any more.
+            DeliveryFailedError: Kafka refuses a record.
+        """
         if span in self._refused:
             return
         buffer = self._buffers.get((span, may_repeat))
@@ -151,7 +156,11 @@ class Landing:
             del self._buffers[span, may_repeat]
 
     def resolved(self, span: TableSpan, ts: Ts) -> None:
-        """Send what is buffered of the span, then tell the book: every row up to ``ts`` has been sent."""
+        """Send what is buffered of the span, then tell the book: every row up to ``ts`` has been sent.
+
+        Raises:
+            LandingHaltedError, DeliveryFailedError: see :meth:`rows`.
+        """
         for may_repeat in (True, False):
             buffer = self._buffers.pop((span, may_repeat), None)
             if buffer is not None:
@@ -160,7 +169,11 @@ class Landing:
             self.book.resolved(span, ts)
 
     def turn(self, now_s: float) -> float:
-        """Send buffers that are due, take delivery reports."""
+        """Send buffers that are due, take delivery reports; return in how many seconds the next turn is wanted.
+
+        Raises:
+            LandingHaltedError, DeliveryFailedError: see :meth:`rows`; or Kafka did not take a record.
+        """
         linger_s = self._settings.linger_s
         for (span, may_repeat), buffer in list(self._buffers.items()):
             if now_s - buffer.since_s >= linger_s:
@@ -195,7 +208,7 @@ class Landing:
         self._schema_id = schema_id
 
     def flush(self, timeout_s: float) -> int:
-        """Wait for acknowledgements; return how many records are still without."""
+        """Wait for acknowledgements, at most ``timeout_s``; return how many records are still without."""
         return self._producer.flush(timeout_s)
 
     def slow_reason(self) -> str:

@@ -64,7 +64,7 @@ class GcState:
         return deleted[0] if deleted else None
 
     def barriers(self, now_s: float, *, globally: bool = False) -> list[GcBarrier]:
-        """Live barriers by id."""
+        """Return live barriers by id, each with the seconds that it has left."""
         return [
             GcBarrier(name, ts, NEVER_EXPIRES_S if expires == float("inf") else max(1, int(expires - now_s)))
             for (is_global, name), (ts, expires) in sorted(self._barriers.items())

@@ -50,6 +50,7 @@ from sorters.run.imaged_frontier import ImagedFrontier
 from sorters.run.lake.catalog import LakeCatalog, lake_owner
 from sorters.run.lake.held_changes import HeldChanges, TableChanges
 from sorters.run.lake.rows import LakeRows
+from sorters.run.lake.step_writes import write_step
 from sorters.run.lake.tables import LakeTables, Written
 from sorters.run.sources import RunSources
 from sorters.spark.session import Session
@@ -272,12 +273,11 @@ class LakeRun:
             chunks = cut.chunks if upto_ts == cut.upto_ts else ()
             step = replace(cut, after_ts=after_ts, upto_ts=upto_ts, chunks=chunks)
             with closing(HeldChanges(self._own.folder)) as held:
-                for changes_of in self._tables_of(tables, step, held):
-                    if self._stopping.is_set():
-                        return None
-                    written = tables.write(changes_of, step)
-                    whole.rows += written.rows
-                    whole.by_spark |= written.by_spark
+                written = write_step(tables, list(self._tables_of(tables, step, held)), step, self._stopping.is_set)
+                if written is None:
+                    return None
+                whole.rows += written.rows
+                whole.by_spark |= written.by_spark
                 is_last = upto_ts == cut.upto_ts and upto_ts not in ddl_ts
                 tables.move(upto_ts, tags=is_last and shows_all(cut.left_out))
             for change in changes:

@@ -1,5 +1,6 @@
 """Lake tables as Iceberg's own Java library has them, in the driver's JVM: what is no row goes by it, not by SQL."""
 
+import threading
 import uuid
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -54,6 +55,8 @@ class LakeCatalog:
         self.owner = owner
         self._gateway, self._jvm = rows.session.sparkContext._gateway, rows.session._jvm
         self._catalog = rows.catalog()
+        self._namespaces, self._making_namespace = set[tuple[str, ...]](), threading.Lock()
+        """Those that are known to be there."""
         self.transacts = rows.may_transact
         """Whether it moves several tables at once, as far as is known."""
 
@@ -63,10 +66,10 @@ class LakeCatalog:
         Raises:
             LakeTakenError: it is another changefeed's, or another one's of this name.
         """
-        identifier = self._identifier(name)
-        if not self._catalog.tableExists(identifier):
-            return None
-        return LakeTable(self._catalog.loadTable(identifier), name, self.owner, self._jvm)
+        return self._loaded(name) if self._catalog.tableExists(self._identifier(name)) else None
+
+    def _loaded(self, name: LakeName) -> LakeTable:
+        return LakeTable(self._catalog.loadTable(self._identifier(name)), name, self.owner, self._jvm)
 
     def tables(self) -> Iterator[LakeTable]:
         """Yield the tables of this changefeed, wherever in the warehouse they stand."""
@@ -92,15 +95,18 @@ class LakeCatalog:
         file_size_bytes: int | None = None,
         image_to_come: bool = False,
     ) -> LakeTable:
-        """Create a table that is not there, with an empty snapshot that says ``watermark_ts``. ``file_size_bytes``:
-        where a data file ends; None: Iceberg's default.
+        """Create a table that is not there, with an empty snapshot that says ``watermark_ts``; safe in several threads
+        at once. ``file_size_bytes``: where a data file ends; None: Iceberg's default.
 
         Raises:
             LakeSchemaError: Iceberg cannot lay it out so.
         """
-        namespace = self._namespace(name)
-        if not self._catalog.namespaceExists(namespace):
-            self._catalog.createNamespace(namespace)
+        with self._making_namespace:  # by one thread alone: the other would be told that it is there
+            if name.namespace not in self._namespaces:
+                namespace = self._namespace(name)
+                if not self._catalog.namespaceExists(namespace):
+                    self._catalog.createNamespace(namespace)
+                self._namespaces.add(name.namespace)
         types, fields = self._jvm.org.apache.iceberg.types.Types, self._jvm.java.util.ArrayList()
         for number, column in enumerate(columns, 1):
             kind = types.fromPrimitiveString(column.type)
@@ -120,9 +126,7 @@ class LakeCatalog:
         transaction = builder.createTransaction()
         transaction.newAppend().set(WATERMARK, str(watermark_ts)).commit()
         transaction.commitTransaction()
-        table = self.load(name)
-        assert table is not None
-        return table
+        return self._loaded(name)
 
     def commit(self, moves: Iterable[tuple[LakeName, StagedMove]]) -> None:
         """Move tables at once, all or none.

@@ -55,6 +55,10 @@ class TableChanges:
         """Whether there are none."""
         return not self._held and not self._blocks
 
+    def is_small(self, bytes_max: int) -> bool:
+        """Tell whether all of them are in memory, and no more than so many bytes."""
+        return self._file is None and self.held_bytes <= bytes_max
+
     def add(self, part: pa.Table) -> None:
         """Take changes."""
         self._held.append(part)

@@ -4,12 +4,16 @@ Neither changes what the table holds, or any tag. A compaction says no watermark
 not seen (:mod:`sorters.core.lake.snapshots`).
 """
 
+import logging
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from schemas.ids import Ts
 from sorters.core.lake.snapshots import LakeSnapshot, expired_snapshots
 from sorters.run.lake.table import WATERMARK, LakeTable
+
+log = logging.getLogger(__name__)
 
 KEPT_S = 3600
 """How long somebody may go on reading what main has left."""
@@ -73,6 +77,25 @@ def expire(table: LakeTable, kept_s: float = KEPT_S) -> int:
             action = action.expireSnapshotId(snapshot_id)
         action.commit()
     return len(gone)
+
+
+def maintain_each(
+    tables: Iterable[LakeTable], session: Any, check_lease: Callable[[], None], is_stopping: Callable[[], bool]
+) -> None:
+    """Compact tables and let their snapshots expire. What fails is tried again next time: no row waits for it."""
+    from py4j.protocol import Py4JError  # comes with pyspark, which only a run needs
+
+    for table in tables:
+        if is_stopping():
+            return
+        check_lease()
+        try:
+            done, expired = compact(table, session), expire(table)
+        except Py4JError as error:
+            log.warning("lake table is not compacted", extra={"table": str(table.name), "reason": str(error)[:500]})
+            continue
+        shown = {"files_before": done.files_before, "files_after": done.files_after, "expired": expired}
+        log.info("lake table is compacted", extra={"table": str(table.name), **shown})
 
 
 def _snapshots(table: LakeTable) -> dict[int, LakeSnapshot]:

@@ -1,5 +1,6 @@
 """Rows to the branch of a lake table, by Spark."""
 
+import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -25,6 +26,8 @@ class LakeRows:
         """
         self._session, self._branch, self._type = spark.newSession(), branch, options["type"]
         self._catalog: Any = None
+        self._one_by_one = threading.Lock()
+        """A view has one name, and jobs have all cores."""
         if not hasattr(self._session._jvm.org.apache.iceberg.CatalogUtil, "buildIcebergCatalog"):
             raise LakeJarMissingError(
                 "spark has no iceberg: run `tidebus setup`, or name its jar in TIDEBUS_SPARK_JARS"
@@ -85,11 +88,11 @@ class LakeRows:
 
     def append(self, name: LakeName, rows: pa.Table) -> None:
         """Add rows."""
-        self._session.createDataFrame(rows).coalesce(1).writeTo(self._target(name)).append()
+        with self._one_by_one:
+            self._session.createDataFrame(rows).coalesce(1).writeTo(self._target(name)).append()
 
     def merge(self, name: LakeName, rows: pa.Table, keys: Sequence[str]) -> None:
         """Write the last change of each key: delete, update or insert its row."""
-        self._session.createDataFrame(rows).createOrReplaceTempView(_VIEW)
         columns = [column for column in rows.column_names if column != OP]
         is_same = " AND ".join(f"target.{quoted(key)} = source.{quoted(key)}" for key in keys)
         new = ", ".join(f"{quoted(column)} = source.{quoted(column)}" for column in columns)
@@ -100,8 +103,10 @@ class LakeRows:
             f"WHEN MATCHED AND source.{OP} = 'D' THEN DELETE WHEN MATCHED THEN UPDATE SET {new} "
             f"WHEN NOT MATCHED AND source.{OP} <> 'D' THEN INSERT ({names}) VALUES ({values})"
         )
-        self._session.sql(text)
-        self._session.catalog.dropTempView(_VIEW)
+        with self._one_by_one:
+            self._session.createDataFrame(rows).createOrReplaceTempView(_VIEW)
+            self._session.sql(text)
+            self._session.catalog.dropTempView(_VIEW)
 
     def fill(self, name: LakeName, column: str, value: object) -> None:
         """Give every row a value."""

@@ -31,14 +31,15 @@ from sorters.core.lake.commits import (
 )
 from sorters.core.lake.errors import LakeSchemaError
 from sorters.core.lake.evolution import Evolution, plan_evolution, says_changes
-from sorters.core.lake.layout import lake_layout
 from sorters.core.lake.resync import LakeResync, resync_after
 from sorters.core.lake.values import lake_array
 from sorters.core.mount.filled_columns import ConstantColumn
+from sorters.run.lake.at_once import at_once
 from sorters.run.lake.catalog import LakeCatalog
+from sorters.run.lake.creation import NewTable, create, create_each, new_table
 from sorters.run.lake.files import LakeFiles
 from sorters.run.lake.held_changes import TableChanges
-from sorters.run.lake.maintenance import compact, expire
+from sorters.run.lake.maintenance import maintain_each
 from sorters.run.lake.moves import Move, NotOfferedError, Tagging, publish, publish_all
 from sorters.run.lake.names import LakeName
 from sorters.run.lake.rows import LakeRows
@@ -73,6 +74,8 @@ class LakeTables:
         self._check_lease = check_lease
         self._files = LakeFiles(rows.session._jvm, catalog.owner.branch)
         self._tables: dict[LakeName, LakeTable] = {}
+        self._absent = set[LakeName]()
+        """What the catalog has not, as far as is known: who makes one there makes :meth:`create` fail, and the run."""
         self._moves: dict[LakeName, Move] = {}
         """Those whose rows of the step under way stand in the branch, and wait for all others."""
 
@@ -80,11 +83,9 @@ class LakeTables:
         """Take up those that there are of these tables; return a watermark that they have all, and not all its tag, and
         the names of those that it is for.
         """
-        for table in stored:
-            name = self.name(store.decoded(table))
-            there = self._catalog.load(name)
-            if there is not None:
-                self._tables[name] = there
+        names = [self.name(store.decoded(table)) for table in stored]
+        for name, there in zip(names, at_once(self._load, names, "find"), strict=True):
+            self._take(name, there)
         progress = {str(name): table.progress() for name, table in self._tables.items()}
         unfinished = unfinished_tag(progress)
         if unfinished is None or not self._catalog.transacts or not is_torn(progress, unfinished):
@@ -92,6 +93,12 @@ class LakeTables:
         log.warning("catalog has moved some lake tables only: their tag is taken back", extra={"ts": unfinished[0]})
         untag_each(self._tables.values(), unfinished[0], self._check_lease)
         return None
+
+    def _load(self, name: LakeName) -> LakeTable | None:
+        table = self._catalog.load(name)
+        if table is not None:
+            table.progress()  # kept there: it is asked for next
+        return table
 
     def progress(self, version: TableVersion) -> LakeProgress | None:
         """Return how far a table version's lake table is; None: there is none yet.
@@ -106,9 +113,27 @@ class LakeTables:
             raise LakeSchemaError("a table cannot be a lake table", table=version.name, reason=reason, **where)
         return None if table is None else table.progress()
 
+    def create(self, versions: Iterable[TableVersion], step: Cut, is_stopping: Callable[[], bool]) -> None:
+        """Make the lake tables that these of a step have not yet; some of them where ``is_stopping`` comes between.
+
+        Raises:
+            LakeSchemaError: one cannot be a lake table.
+            Exception: Spark's, Py4J's.
+        """
+        first = dict[LakeName, TableVersion]()
+        for version in versions:
+            first.setdefault(self.name(version), version)
+        wanted = [new_table(name, version, step) for name, version in first.items() if self._known(name) is None]
+        created = create_each(wanted, self._create, self._check_lease, is_stopping)
+        for new in wanted:
+            if new.name in created.tables:
+                self._take(new.name, created.tables[new.name])
+        created.raise_first(wanted)
+
     def write(self, changes: TableChanges, step: Cut) -> Written:
-        """Write the changes of a table within a step of a cut, rows of its image among them. There may be none where
-        its image is a resync's: then what it says of keys is noted. Main shows them from :meth:`move` on, or from now.
+        """Write the changes of a table within a step of a cut, rows of its image among them; :meth:`create` has been
+        called for it, and others may be written at the time. There may be none where its image is a resync's: then what
+        it says of keys is noted. Main shows them from :meth:`move` on, or from now.
 
         Raises:
             LakeSchemaError, LakeValueError: its lake table cannot hold them.
@@ -117,9 +142,7 @@ class LakeTables:
         version, mode = changes.version, self._settings.mode
         name = self.name(version)
         self._check_lease()
-        table = self._known(name)
-        if table is None:
-            table = self._create(name, version, step.after_ts, image_to_come=_has_image(version, step))
+        table = self._tables[name]
         if table.schema_ts > version.version:
             raise InvariantBrokenError("rows of a lake table are older than the ddl that it follows", table=str(name))
         if table.schema_ts < version.version:
@@ -236,20 +259,8 @@ class LakeTables:
         self._catalog.transacts = False
 
     def maintain(self, is_stopping: Callable[[], bool]) -> None:
-        """Compact each table and let its snapshots expire. What fails is tried again next time: no row waits for it."""
-        from py4j.protocol import Py4JError  # comes with pyspark, which only a run needs
-
-        for table in self._tables.values():
-            if is_stopping():
-                return
-            self._check_lease()
-            try:
-                done, expired = compact(table, self._rows.session), expire(table)
-            except Py4JError as error:
-                log.warning("lake table is not compacted", extra={"table": str(table.name), "reason": str(error)[:500]})
-                continue
-            shown = {"files_before": done.files_before, "files_after": done.files_after, "expired": expired}
-            log.info("lake table is compacted", extra={"table": str(table.name), **shown})
+        """Compact each table and let its snapshots expire."""
+        maintain_each(self._tables.values(), self._rows.session, self._check_lease, is_stopping)
 
     def name(self, version: TableVersion) -> LakeName:
         """Return the name of a table version's lake table.
@@ -274,28 +285,20 @@ class LakeTables:
         )
 
     def _known(self, name: LakeName) -> LakeTable | None:
-        table = self._tables.get(name) or self._catalog.load(name)
-        if table is not None:
-            self._tables[name] = table
-        return table
+        if name not in self._tables and name not in self._absent:
+            self._take(name, self._catalog.load(name))
+        return self._tables.get(name)
 
-    def _create(
-        self, name: LakeName, version: TableVersion, watermark_ts: Ts, *, image_to_come: bool = False
-    ) -> LakeTable:
-        settings = self._settings
-        columns = lake_columns(version, settings.mode, says_changes=settings.emit_metadata_columns)
-        table = self._catalog.create(
-            name,
-            columns,
-            lake_layout(settings, columns),
-            version.table_id,
-            version.version,
-            watermark_ts,
-            file_size_bytes=settings.target_file_size_bytes,
-            image_to_come=image_to_come,
-        )
-        self._tables[name] = table
-        return table
+    def _take(self, name: LakeName, table: LakeTable | None) -> None:
+        """Know a table from now on, or that there is none."""
+        if table is None:
+            self._absent.add(name)
+        else:
+            self._tables[name] = table
+            self._absent.discard(name)
+
+    def _create(self, new: NewTable) -> LakeTable:
+        return create(self._catalog, self._settings, new)
 
     def _begin_anew(
         self, change: SchemaChange, sides: TableChange, store: SchemaStore, left_out: LeftOut | None
@@ -324,7 +327,7 @@ class LakeTables:
         self._check_lease()
         if table is None:
             if sides.pre is None:
-                self._create(name, post, ts)
+                self._take(name, self._create(NewTable(name, post, ts, image_to_come=False)))
             return
         if table.schema_ts >= post.version:
             return
@@ -393,9 +396,3 @@ class LakeTables:
         if self.name(pre) != self.name(post) and self._known(self.name(pre)) is not None:
             reason = "a catalog of files cannot rename a table; route its new name to the old one by target-table"
             raise LakeSchemaError("lake table cannot follow a ddl", table=pre.name, renamed=post.name, reason=reason)
-
-
-def _has_image(version: TableVersion, step: Cut) -> bool:
-    """Tell whether rows of a table's image are in a step, or still to come after it."""
-    is_left_out = step.left_out is not None and any(map(step.left_out.of_table, version.physical_ids))
-    return is_left_out or any(chunk.table_id in version.physical_ids for chunk in step.chunks)

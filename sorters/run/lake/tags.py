@@ -1,13 +1,10 @@
 """Tags of lake tables where each is a write of its own: no catalog's transaction sets them all."""
 
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 from schemas.ids import Ts
+from sorters.run.lake.at_once import AT_ONCE, at_once
 from sorters.run.lake.table import LakeTable
-
-TAGS_AT_ONCE = 8
-"""A tag is a write to the catalog that mostly waits; where there are so few tables, they are tagged one by one."""
 
 
 def note_images(tables: Iterable[LakeTable], check_lease: Callable[[], None]) -> None:
@@ -27,13 +24,11 @@ def tag_each(tables: Sequence[LakeTable], watermark_ts: Ts, kept: int, check_lea
         check_lease()
         table.tag(watermark_ts, kept)
 
-    if len(tables) <= TAGS_AT_ONCE:
+    if len(tables) <= AT_ONCE:  # too few to be worth it
         for table in tables:
             tag(table)
         return
-    with ThreadPoolExecutor(TAGS_AT_ONCE, "lake-tag") as threads:
-        for _ in threads.map(tag, tables):  # the first failure ends the run
-            pass
+    at_once(tag, tables, "tag")
 
 
 def untag_each(tables: Iterable[LakeTable], watermark_ts: Ts, check_lease: Callable[[], None]) -> None:

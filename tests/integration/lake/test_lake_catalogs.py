@@ -33,6 +33,9 @@ def catalog(
 ) -> Iterator[tuple[Lake, str]]:
     """Yield how its tables are read, and what the sink URI says."""
     folder = tmp_path / "lake"
+    if request.param == "hadoop":
+        yield Lake(folder), f"warehouse=file://{folder}"
+        return
     if request.param == "rest":
         with rest_server(folder) as lake:
             yield lake, f"catalog=rest&catalog-uri={lake.address}"

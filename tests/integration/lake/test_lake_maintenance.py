@@ -26,14 +26,14 @@ __all__ = ["bank", "lake", "sorter"]
 ROUNDS = 8
 DIES_COMPACTING = """
 import os, signal
-from sorters.run.lake import tables
-real = tables.compact
+from sorters.run.lake import maintenance
+real = maintenance.compact
 def compact(table, session):
     done = real(table, session)
     if done.files_before:
         os.killpg(0, signal.SIGKILL)
     return done
-tables.compact = compact
+maintenance.compact = compact
 """
 
 OVERTAKEN = """

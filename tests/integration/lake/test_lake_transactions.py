@@ -39,11 +39,12 @@ def one_by_one(self, *args):
     init(self, *args)
     self.transacts = False
 def publish(self, *args, **more):
+    if self.name.table == "credit":
+        time.sleep(0.5)
     real(self, *args, **more)
-    time.sleep(0.5)
 catalog.LakeCatalog.__init__, table.LakeTable.publish = one_by_one, publish
 """
-"""Planted: tables move one by one, and slowly."""
+"""Planted: tables move one by one, and one of them later."""
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 was never on all of them and is taken back. Where a catalog moves all tables at once, they agree at every moment.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -64,6 +64,8 @@ class _World:
     checkpoint_ts: int = 0
     catalog: str = "one by one"
     """How tables move: so, "at once", or "torn": by one transaction, which the server may die in."""
+    order: Sequence[str] = TABLES
+    """In which those of a step are made, and then move, which some threads do."""
 
     def upstream(self, name: str, after: int, upto: int) -> list[_Row]:
         """Return what a changefeed gets of a table: of the one with an image, what the image law says."""
@@ -135,16 +137,16 @@ class _World:
 
     def _commit(self, after: int, upto: int, left_out: LeftOut | None, *, tags: bool) -> None:
         """Commit a step; with the tag of its end, where it may go with the rows."""
-        moves = list[tuple[str, list[_Row], int, bool]]()
-        for name, table in self.lake.items():
-            rows = self.upstream(name, max(after, table.watermark_ts or 0), upto)
-            if not rows:
-                continue
-            if table.watermark_ts is None:
+        gathered = {
+            name: self.upstream(name, max(after, table.watermark_ts or 0), upto) for name, table in self.lake.items()
+        }
+        for name in self.order:
+            table = self.lake[name]
+            if gathered[name] and table.watermark_ts is None:
                 self._write()
                 table.watermark_ts = table.noted_ts = after
                 table.image_to_come = name == IMAGED and left_out is not None
-            moves.append((name, rows, upto, False))
+        moves = [(name, gathered[name], upto, False) for name in self.order if gathered[name]]
         there = self._progress()
         tags = tags and may_tag(there.values(), Ts(upto)) and not any(table.image_to_come for table in there.values())
         if moves and tags and self.catalog != "one by one":
@@ -174,12 +176,28 @@ class _World:
     runs=st.lists(st.tuples(st.integers(0, 12), st.sets(st.integers(1, 39)), st.sets(st.integers(1, 39))), max_size=6),
     images_after=st.integers(0, 20),
     chunks=st.tuples(st.integers(21, 40), st.integers(21, 40)),
+    order=st.permutations(TABLES),
 )
 @example(  # killed between the making of a table for its image and its first rows, when others were tagged
-    changes={"a": [1], "b": [], "c": []}, runs=[(5, {5, 30}, set())], images_after=5, chunks=(30, 30)
+    changes={"a": [1], "b": [], "c": []},
+    runs=[(5, {5, 30}, set())],
+    images_after=5,
+    chunks=(30, 30),
+    order=TABLES,
 )
 @example(  # a server that died between the tables of a transaction
-    changes={"a": [1], "b": [2], "c": []}, runs=[(3, {3}, set())], images_after=20, chunks=(30, 30)
+    changes={"a": [1], "b": [2], "c": []},
+    runs=[(3, {3}, set())],
+    images_after=20,
+    chunks=(30, 30),
+    order=TABLES,
+)
+@example(  # killed when the second table was made, and the first not yet
+    changes={"a": [1], "b": [2], "c": []},
+    runs=[(1, {3}, set())],
+    images_after=20,
+    chunks=(30, 30),
+    order=("b", "a", "c"),
 )
 def test_lake_killed_anywhere_has_each_change_once_and_each_tag_on_all_tables(
     catalog: str,
@@ -187,8 +205,9 @@ def test_lake_killed_anywhere_has_each_change_once_and_each_tag_on_all_tables(
     runs: list[tuple[int, set[int], set[int]]],
     images_after: int,
     chunks: tuple[int, int],
+    order: Sequence[str],
 ) -> None:
-    world = _World(changes, images_after, chunks, catalog=catalog)
+    world = _World(changes, images_after, chunks, catalog=catalog, order=order)
     for writes_left, frontiers, ddl in runs:
         world.writes_left = writes_left
         with suppress(_KilledError):

@@ -5,13 +5,22 @@ Sources: pingcap/tidb ``pkg/meta/model/job.go``; pingcap/tiflow ``cdc/entry/moun
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
 
 from schemas.errors import Action, BusError, CorruptDataError
 from schemas.ids import TableId, Ts
 from schemas.json_text import read_json
 from schemas.rawlog.ddl_record import DdlRecord
-from schemas.tidb.info_json import ci_name
+from schemas.tidb.info_json import (
+    JsonObject,
+    ci_name,
+    number_in,
+    object_in,
+    objects_in,
+    optional_object_in,
+    optional_objects_in,
+    text_in,
+    whole_number,
+)
 from schemas.tidb.row_v1 import decode_row_v1
 from schemas.tidb.row_v2 import decode_row_v2, is_row_v2
 
@@ -147,9 +156,9 @@ class DdlJob:
     schema_version: int
     start_ts: Ts
     finished_ts: Ts
-    db_info: dict[str, Any] | None
-    table_info: dict[str, Any] | None
-    table_infos: tuple[dict[str, Any], ...]
+    db_info: JsonObject | None
+    table_info: JsonObject | None
+    table_infos: tuple[JsonObject, ...]
     """MultipleTableInfos, of create tables and rename tables."""
     renames: tuple[Rename, ...]
     """Of rename tables only."""
@@ -188,7 +197,7 @@ _MORE_THAN_ONE_TABLE = frozenset(
 
 
 def decode_ddl_job_row(
-    value: bytes, table: dict[str, Any], *, start_ts: Ts, commit_ts: Ts, key: bytes = b""
+    value: bytes, table: JsonObject, *, start_ts: Ts, commit_ts: Ts, key: bytes = b""
 ) -> DdlRecord | None:
     """Turn a PUT of ``mysql.tidb_ddl_job`` into a record of the ddl topic.
 
@@ -225,10 +234,10 @@ def decode_ddl_job_row(
 
 
 def undecodable_record(
-    key: bytes, value: bytes, table: dict[str, Any], *, start_ts: Ts, commit_ts: Ts, error: DdlDecodeError
+    key: bytes, value: bytes, table: JsonObject, *, start_ts: Ts, commit_ts: Ts, error: DdlDecodeError
 ) -> DdlRecord:
     """Keep a row that :func:`decode_ddl_job_row` refused, with all that a later version needs to read it."""
-    columns = [{"id": column.get("id"), "name": column.get("name")} for column in table["cols"]]
+    columns = [{"id": column.get("id"), "name": column.get("name")} for column in objects_in(table, "cols")]
     return DdlRecord(
         kind="undecodable",
         ts=commit_ts,
@@ -291,8 +300,9 @@ def parse_ddl_job(record: DdlRecord) -> DdlJob:
         ) from error
 
 
-def _job_meta(value: bytes, table: dict[str, Any]) -> bytes:
-    ids = [int(column["id"]) for column in table["cols"] if ci_name(column["name"]).lower() == "job_meta"]
+def _job_meta(value: bytes, table: JsonObject) -> bytes:
+    columns = objects_in(table, "cols")
+    ids = [number_in(column, "id") for column in columns if ci_name(column["name"]).lower() == "job_meta"]
     if not ids:
         raise ValueError("the job table has no column job_meta")
     column_id = ids[0]
@@ -315,59 +325,66 @@ def _type_of(type_id: int, query: str) -> int:
     return DdlType.ADD_FULLTEXT_INDEX if "ADD FULLTEXT INDEX" in text else type_id
 
 
-def _parse(raw: dict[str, Any], record: DdlRecord) -> DdlJob:
-    binlog = raw["binlog"]
-    type_id = _type_of(int(raw["type"]), str(raw.get("query") or ""))
+def _parse(raw: JsonObject, record: DdlRecord) -> DdlJob:
+    binlog, query = object_in(raw, "binlog"), text_in(raw, "query")
+    type_id = _type_of(number_in(raw, "type"), query)
     known = type_id in _TYPE_IDS
     return DdlJob(
-        job_id=int(raw["id"]),
+        job_id=number_in(raw, "id"),
         type_id=type_id,
         type=DdlType(type_id) if known else None,
-        schema_id=int(raw["schema_id"]),
-        schema=str(raw.get("schema_name") or ""),
-        table_id=TableId(int(raw["table_id"])),
-        table=str(raw.get("table_name") or ""),
-        query=str(raw.get("query") or ""),
-        schema_version=int(binlog["SchemaVersion"]),
+        schema_id=number_in(raw, "schema_id"),
+        schema=text_in(raw, "schema_name"),
+        table_id=TableId(number_in(raw, "table_id")),
+        table=text_in(raw, "table_name"),
+        query=query,
+        schema_version=number_in(binlog, "SchemaVersion"),
         start_ts=record.start_ts,
         finished_ts=record.ts,
-        db_info=binlog.get("DBInfo"),
-        table_info=binlog.get("TableInfo"),
-        table_infos=tuple(binlog.get("MultipleTableInfos") or ()),
+        db_info=optional_object_in(binlog, "DBInfo"),
+        table_info=optional_object_in(binlog, "TableInfo"),
+        table_infos=tuple(optional_objects_in(binlog, "MultipleTableInfos")),
         renames=_renames(raw) if type_id == DdlType.RENAME_TABLES else (),
         referred=tuple(
             (str(item["database"]), str(item["table"]))
-            for item in raw.get("involving_schema_info") or ()
+            for item in optional_objects_in(raw, "involving_schema_info")
             if item.get("mode") == _INVOLVES_SHARED
         ),
-        charset=str(raw.get("charset") or ""),
-        collation=str(raw.get("collate") or ""),
-        sql_mode=int(raw.get("sql_mode") or 0),
-        bdr_role=str(raw.get("bdr_role") or ""),
+        charset=text_in(raw, "charset"),
+        collation=text_in(raw, "collate"),
+        sql_mode=number_in(raw, "sql_mode", 0),
+        bdr_role=text_in(raw, "bdr_role"),
     )
 
 
-def _renames(raw: dict[str, Any]) -> tuple[Rename, ...]:
+def _renames(raw: JsonObject) -> tuple[Rename, ...]:
     """Read the arguments of ``rename tables``: an object since TiDB 8.4 (job version 2), an array before."""
     args = raw["raw_args"]
     if isinstance(args, dict):
         return tuple(
             Rename(
-                table_id=TableId(int(item["table_id"])),
+                table_id=TableId(number_in(item, "table_id")),
                 old_schema=ci_name(item["old_schema_name"]),
-                new_schema_id=int(item["new_schema_id"]),
+                new_schema_id=number_in(item, "new_schema_id"),
                 new_table=ci_name(item["new_table_name"]),
             )
-            for item in args["rename_table_infos"]
+            for item in objects_in(args, "rename_table_infos")
         )
-    _, new_schema_ids, new_names, table_ids, old_schemas, *_ = args  # old names follow where the version has them
-    columns = zip(table_ids, old_schemas, new_schema_ids, new_names, strict=True)
+    # Old names follow where the version has them.
+    _, new_schema_ids, new_names, table_ids, old_schemas, *_ = _list(args)
+    columns = zip(*map(_list, (table_ids, old_schemas, new_schema_ids, new_names)), strict=True)
     return tuple(
         Rename(
-            table_id=TableId(int(table_id)),
+            table_id=TableId(whole_number(table_id, "table id")),
             old_schema=ci_name(old_schema),
-            new_schema_id=int(new_schema_id),
+            new_schema_id=whole_number(new_schema_id, "schema id"),
             new_table=ci_name(new_name),
         )
         for table_id, old_schema, new_schema_id, new_name in columns
     )
+
+
+def _list(value: object) -> list[object]:
+    if not isinstance(value, list):
+        raise TypeError(f"{str(value)[:40]!r} is no list")
+    return value

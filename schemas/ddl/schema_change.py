@@ -12,7 +12,7 @@ from typing import Any
 from schemas.ddl.job import DdlJob, DdlType
 from schemas.errors import Action, BusError, CorruptDataError
 from schemas.ids import TableId, Ts
-from schemas.tidb.info_json import ci_name
+from schemas.tidb.info_json import JsonObject, ci_name, number_in
 from schemas.tidb.table import TableVersion
 from schemas.tidb.table_info import enabled_partitions, is_eligible, table_version
 
@@ -70,7 +70,7 @@ class StoredTable:
         return info
 
 
-def stored_table(info: dict[str, Any], *, schema_id: int, schema: str, version: Ts) -> StoredTable:
+def stored_table(info: JsonObject, *, schema_id: int, schema: str, version: Ts) -> StoredTable:
     """Pack a TableInfo.
 
     Raises:
@@ -82,7 +82,7 @@ def stored_table(info: dict[str, Any], *, schema_id: int, schema: str, version: 
             schema_id=schema_id,
             schema=schema,
             table=ci_name(info["name"]),
-            table_id=TableId(int(info["id"])),
+            table_id=TableId(number_in(info, "id")),
             partition_ids=tuple(partition.id for partition in enabled_partitions(info)),
             has_rows=not view and not sequence,
             is_view=view,
@@ -199,7 +199,7 @@ def _plan_create_view(job: DdlJob, view: SchemaView) -> SchemaChange:
 def _plan_rename_tables(job: DdlJob, view: SchemaView) -> SchemaChange:
     """A swap names one table twice; each step sees what the step before left."""
     working, changes = dict[TableId, StoredTable](), list[TableChange]()
-    infos = {int(info["id"]): info for info in job.table_infos}
+    infos = {number_in(info, "id"): info for info in job.table_infos}
     for rename in job.renames:
         pre = working.get(rename.table_id) or _existing(job, view, rename.table_id)
         info = infos.get(rename.table_id)
@@ -219,7 +219,7 @@ def _plan_exchange_partition(job: DdlJob, view: SchemaView) -> SchemaChange:
     plain = _existing(job, view, job.table_id)
     if job.table_info is None:
         raise _inconsistent(job, "job has no table info")
-    partitioned = _existing(job, view, TableId(int(job.table_info["id"])))
+    partitioned = _existing(job, view, TableId(number_in(job.table_info, "id")))
     post = _stored(job, job.table_info, partitioned.schema_id, partitioned.schema)
     came = [pid for pid in post.partition_ids if pid not in partitioned.partition_ids]
     went = [pid for pid in partitioned.partition_ids if pid not in post.partition_ids]
@@ -244,7 +244,7 @@ def _post(job: DdlJob, view: SchemaView) -> StoredTable:
     return _stored(job, job.table_info, job.schema_id, _schema_name(job, view, job.schema_id))
 
 
-def _stored(job: DdlJob, info: dict[str, Any], schema_id: int, schema: str) -> StoredTable:
+def _stored(job: DdlJob, info: JsonObject, schema_id: int, schema: str) -> StoredTable:
     return stored_table(info, schema_id=schema_id, schema=schema, version=job.finished_ts)
 
 

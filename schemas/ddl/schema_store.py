@@ -25,7 +25,7 @@ from schemas.ddl.system_schemas import is_system_schema
 from schemas.errors import Action, BusError, CorruptDataError
 from schemas.ids import TableId, Ts
 from schemas.rawlog.ddl_record import DdlRecord
-from schemas.tidb.info_json import ci_name
+from schemas.tidb.info_json import JsonObject, ci_name, number_in, text_in
 from schemas.tidb.table import TableVersion
 
 RESERVED_TABLE_ID_MAX = 0x0000_FFFF_FFFF_FFFF
@@ -298,10 +298,10 @@ class SchemaStore:
 
     # -- internals ----------------------------------------------------------------------------------------------
 
-    def _put_schema(self, db_info: dict[str, Any]) -> None:
+    def _put_schema(self, db_info: JsonObject) -> None:
         try:
-            name = self._schemas[int(db_info["id"])] = ci_name(db_info["db_name"])
-            self._schema_options[name] = str(db_info.get("charset") or ""), str(db_info.get("collate") or "")
+            name = self._schemas[number_in(db_info, "id")] = ci_name(db_info["db_name"])
+            self._schema_options[name] = text_in(db_info, "charset"), text_in(db_info, "collate")
         except (KeyError, TypeError, ValueError) as error:
             raise CorruptDataError("db info does not decode", db_info=str(db_info)[:200], reason=repr(error)) from error
 
@@ -340,7 +340,7 @@ class SchemaStore:
             pass  # not replicated: not even applied
         elif is_system_schema(job.schema):
             infos = (job.table_info, *job.table_infos)
-            self._system_tables.update(TableId(int(info["id"])) for info in infos if info)
+            self._system_tables.update(TableId(number_in(info, "id")) for info in infos if info)
         else:
             change = plan_job(job, SchemaView(self._current, self._schemas))
             self._commit(change)

@@ -57,6 +57,26 @@ def texts_in(raw: JsonObject, key: str) -> tuple[str, ...]:
     return () if value is None else tuple(_text(item, key) for item in _items(value, key))
 
 
+def optional_lists_in(raw: JsonObject, key: str) -> Sequence[Sequence[object]]:
+    """Return a member that is a list of lists; none where it is null or absent.
+
+    Raises:
+        TypeError: it is something else.
+    """
+    value = raw.get(key)
+    return [] if value is None else [_items(item, key) for item in _items(value, key)]
+
+
+def names_in(raw: JsonObject, key: str) -> tuple[str, ...]:
+    """Return a member that is a list of CIStrs; none where it is null or absent.
+
+    Raises:
+        TypeError: it is something else.
+    """
+    value = raw.get(key)
+    return () if value is None else tuple(map(ci_name, _items(value, key)))
+
+
 def number_in(raw: JsonObject, key: str, absent: int | None = None) -> int:
     """Return a member that is a whole number; ``absent`` where it is null or absent, if that is given.
 
@@ -66,8 +86,17 @@ def number_in(raw: JsonObject, key: str, absent: int | None = None) -> int:
     value = raw[key] if absent is None else raw.get(key)
     if value is None and absent is not None:
         return absent
+    return whole_number(value, key)
+
+
+def whole_number(value: object, what: str) -> int:
+    """Return a value that is a whole number; ``what`` names it in the error.
+
+    Raises:
+        TypeError: it is something else.
+    """
     if not isinstance(value, int):
-        raise TypeError(f"{key} is {str(value)[:40]!r}, and no whole number")
+        raise TypeError(f"{what} is {str(value)[:40]!r}, and no whole number")
     return int(value)
 
 

@@ -9,12 +9,23 @@ Source: pingcap/tidb ``pkg/executor/show.go``, ``ConstructResultOfShowCreateTabl
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Iterator, Sequence
+from typing import Final
 
 from schemas.ddl.schema_change import StoredTable
 from schemas.errors import CorruptDataError
-from schemas.tidb.info_json import ci_name
+from schemas.tidb.info_json import (
+    JsonObject,
+    ci_name,
+    names_in,
+    number_in,
+    objects_in,
+    optional_lists_in,
+    optional_object_in,
+    optional_objects_in,
+    text_in,
+    texts_in,
+)
 from schemas.tidb.mysql_types import SCHEMA_STATE_PUBLIC, MysqlFlag, MysqlType
 from schemas.tidb.table import ColumnVersion, TableVersion
 from sorters.core.encode.wire.mysql_names import bare_type_name, mysql_type_name
@@ -44,7 +55,7 @@ def create_table(stored: StoredTable) -> str:
         parts = [*_columns(table, info), *_keys(table, info)]
         name = f"{quote_name(table.schema)}.{quote_name(table.table)}"
         text = f"CREATE TABLE IF NOT EXISTS {name} ({', '.join(parts)}){_options(table, info)}"
-        return text + _partitions(info.get("partition") or {})
+        return text + _partitions(optional_object_in(info, "partition") or {})
     except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
         raise CorruptDataError(
             "table info does not make a table", table_id=stored.table_id, table=table.name, reason=repr(error)
@@ -62,8 +73,8 @@ def create_schema(name: str, charset: str = "", collation: str = "") -> str:
     return f"{text} COLLATE {collation}" if _WORD.fullmatch(collation) else text
 
 
-def _columns(table: TableVersion, info: Mapping[str, Any]) -> Iterator[str]:
-    expressions = {int(raw["id"]): str(raw.get("generated_expr_string") or "") for raw in info["cols"]}
+def _columns(table: TableVersion, info: JsonObject) -> Iterator[str]:
+    expressions = {number_in(raw, "id"): text_in(raw, "generated_expr_string") for raw in objects_in(info, "cols")}
     for column in table.all_columns:
         if not column.hidden:
             yield _column(column, expressions[column.id])
@@ -114,17 +125,18 @@ def _digits(column: ColumnVersion) -> str:
     return f"({column.decimal})" if column.decimal > 0 else ""
 
 
-def _keys(table: TableVersion, info: Mapping[str, Any]) -> Iterator[str]:
+def _keys(table: TableVersion, info: JsonObject) -> Iterator[str]:
     if table.pk_is_handle:
         names = ",".join(quote_name(table.columns[offset].name) for offset in table.key_columns)
         yield f"PRIMARY KEY ({names}) /*T![clustered_index] CLUSTERED */"
-    for raw in info.get("index_info") or []:
-        if int(raw["state"]) == SCHEMA_STATE_PUBLIC and not any(raw.get(kind) for kind in _OTHER_INDEXES):
+    for raw in optional_objects_in(info, "index_info"):
+        if number_in(raw, "state") == SCHEMA_STATE_PUBLIC and not any(raw.get(kind) for kind in _OTHER_INDEXES):
             yield _key(raw, info)
 
 
-def _key(raw: Mapping[str, Any], info: Mapping[str, Any]) -> str:
-    parts = ",".join(_key_part(part, info["cols"][int(part["offset"])]) for part in raw["idx_cols"])
+def _key(raw: JsonObject, info: JsonObject) -> str:
+    columns = objects_in(info, "cols")
+    parts = ",".join(_key_part(part, columns[number_in(part, "offset")]) for part in objects_in(raw, "idx_cols"))
     if raw.get("is_primary"):
         kind = "CLUSTERED" if info.get("is_common_handle") else "NONCLUSTERED"
         return f"PRIMARY KEY ({parts}) /*T![clustered_index] {kind} */"
@@ -132,24 +144,24 @@ def _key(raw: Mapping[str, Any], info: Mapping[str, Any]) -> str:
     return text + (f" COMMENT {quote_string(str(raw['comment']))}" if raw.get("comment") else "")
 
 
-def _key_part(part: Mapping[str, Any], column: Mapping[str, Any]) -> str:
+def _key_part(part: JsonObject, column: JsonObject) -> str:
     if column.get("hidden"):
         return f"({column['generated_expr_string']})"
-    length = int(part["length"])
+    length = number_in(part, "length")
     return quote_name(ci_name(column["name"])) + (f"({length})" if length > 0 else "")
 
 
-def _options(table: TableVersion, info: Mapping[str, Any]) -> str:
+def _options(table: TableVersion, info: JsonObject) -> str:
     text = f" DEFAULT CHARACTER SET {table.charset} COLLATE {table.collation}" if table.charset else ""
     return text + (f" COMMENT {quote_string(str(info['comment']))}" if info.get("comment") else "")
 
 
-def _partitions(info: Mapping[str, Any]) -> str:
+def _partitions(info: JsonObject) -> str:
     """Return the partitioning, '' where there is none."""
     if not info.get("enable"):
         return ""
-    kind, definitions = int(info["type"]), info.get("definitions") or []
-    columns = ",".join(quote_name(ci_name(column)) for column in info.get("columns") or [])
+    kind, definitions = number_in(info, "type"), optional_objects_in(info, "definitions")
+    columns = ",".join(quote_name(name) for name in names_in(info, "columns"))
     if kind == _HASH:
         return f" PARTITION BY HASH ({info['expr']})" + _numbered(definitions)
     if kind == _KEY:
@@ -162,19 +174,19 @@ def _partitions(info: Mapping[str, Any]) -> str:
     return f" PARTITION BY {by} ({listed})"
 
 
-def _numbered(definitions: Sequence[Mapping[str, Any]]) -> str:
+def _numbered(definitions: Sequence[JsonObject]) -> str:
     names = [ci_name(item["name"]) for item in definitions]
     if names == [f"p{number}" for number in range(len(names))]:
         return f" PARTITIONS {len(names)}"
     return f" ({', '.join(f'PARTITION {quote_name(name)}' for name in names)})"
 
 
-def _less_than(item: Mapping[str, Any]) -> str:
-    return f"VALUES LESS THAN ({','.join(str(bound) for bound in item['less_than'])})"
+def _less_than(item: JsonObject) -> str:
+    return f"VALUES LESS THAN ({','.join(texts_in(item, 'less_than'))})"
 
 
-def _values_in(item: Mapping[str, Any]) -> str:
-    values = item.get("in_values") or []
+def _values_in(item: JsonObject) -> str:
+    values = optional_lists_in(item, "in_values")
     if [value for value in values if list(value) == ["DEFAULT"]] == values and values:
         return "DEFAULT"
     shown = (",".join(map(str, value)) if len(value) == 1 else f"({','.join(map(str, value))})" for value in values)

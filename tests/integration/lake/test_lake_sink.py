@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from compose.stack.local import Addresses
+from tests.support.lakes.duckdb_lake import duckdb_polls
 from tests.support.lakes.lake import Lake, Row
 from tests.support.lakes.lake_bank import TABLES, TOTAL, LakeBank
 from tests.support.lakes.lake_kinds import NAME as KINDS
@@ -266,3 +267,36 @@ def test_lake_sorter_killed_within_a_commit_writes_nothing_twice_and_tags_all_ta
     for name in TABLES.values():
         watermarks = lake.watermarks("bank", name)
         assert watermarks == sorted(set(watermarks))
+
+
+LATER = """
+import time
+from sorters.run.lake.table import LakeTable
+real = LakeTable.publish
+def publish(self, *args, **more):
+    if self.name.table == "credit":
+        time.sleep(0.5)
+    real(self, *args, **more)
+LakeTable.publish = publish
+"""
+
+
+@nightly
+@patient
+def test_lake_reader_that_polls_a_catalog_of_files_sees_all_tables_at_one_ts_by_tags_and_not_by_main(
+    bank: LakeBank, sorter: Sorter, lake: Lake, tmp_path: Path
+) -> None:
+    sorter.create(bank.log.upstream, _uri(lake, "upsert"), start_ts=START_TS)
+    sorter.trouble = LATER
+    bank.open()
+    sorter.start()
+    sorter.wait_checkpoint(bank.advance(), 500)
+    with duckdb_polls(str(lake.folder), "bank", list(TABLES.values()), "v", tmp_path) as seen:
+        for _ in range(10):
+            bank.transfer(20)
+            sorter.wait_checkpoint(bank.advance(), 500)
+        moments = seen()
+    assert sorter.stop() == 0
+    assert len({moment.tag for moment in moments}) > 6, "the reader saw tables move"
+    assert {moment.total_at_tag for moment in moments} == {TOTAL}
+    assert {moment.total for moment in moments} > {TOTAL}, "some moments were between two tables"

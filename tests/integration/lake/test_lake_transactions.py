@@ -20,6 +20,7 @@ from tests.integration.lake.test_lake_sink import (
     sorter,
 )
 from tests.support.lakes.catalog_door import CatalogDoor, Change, LostError, catalog_door, is_of_tags
+from tests.support.lakes.duckdb_lake import duckdb_polls
 from tests.support.lakes.lake_bank import TABLES, TOTAL, LakeBank
 from tests.support.lakes.lake_catalogs import RestLake, rest_server
 from tests.support.lakes.lake_kinds import NAME as KINDS
@@ -181,8 +182,8 @@ def test_lake_tables_of_a_catalog_without_transactions_move_one_by_one(
 @nightly
 @patient
 @pytest.mark.parametrize("is_planted", [False, True])
-def test_lake_reader_of_main_sees_all_tables_at_one_watermark_at_every_moment(
-    bank: LakeBank, sorter: Sorter, door: tuple[RestLake, CatalogDoor], is_planted: bool
+def test_lake_readers_of_main_see_all_tables_at_one_watermark_at_every_moment(
+    bank: LakeBank, sorter: Sorter, door: tuple[RestLake, CatalogDoor], tmp_path: Path, is_planted: bool
 ) -> None:
     lake, way = door
     sorter.create(bank.log.upstream, _uri(way, "upsert"), start_ts=START_TS)
@@ -190,14 +191,19 @@ def test_lake_reader_of_main_sees_all_tables_at_one_watermark_at_every_moment(
     bank.open()
     sorter.start()
     sorter.wait_checkpoint(bank.advance(), 500)
-    with _reading(lake) as seen:
+    polls = duckdb_polls(lake.address, "bank", list(TABLES.values()), "v", tmp_path)
+    with _reading(lake) as seen, polls as seen_by_duckdb:
         for _ in range(12):
             bank.transfer(20)
             sorter.wait_checkpoint(bank.advance(), 500)
+        moments = seen_by_duckdb()
     assert sorter.stop() == 0
-    mixed = [moment for moment in seen if moment[1:] != (TOTAL, True)]
-    assert len({moment[0] for moment in seen}) > 6, "the reader saw tables move"
-    assert bool(mixed) == is_planted
+    by_duckdb = [(moment.main, moment.total, moment.has_same_tags) for moment in moments]
+    for by_reader in (seen, by_duckdb):
+        mixed = [moment for moment in by_reader if moment[1:] != (TOTAL, True)]
+        assert len({moment[0] for moment in by_reader}) > 6, "the reader saw tables move"
+        assert bool(mixed) == is_planted
+    assert {moment.total_at_tag for moment in moments} == {TOTAL}
     _assert_nothing_is_twice(lake, bank, "upsert")
 
 

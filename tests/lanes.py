@@ -9,7 +9,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -35,7 +36,7 @@ class Lane:
 
 def run(commands: Sequence[str]) -> int:
     """Run all; return 0 when all have ended well, 1 as soon as one has not."""
-    with TemporaryDirectory() as folder:
+    with TemporaryDirectory() as folder, _heeding_interrupts():
         running = [
             _start(command, None if number == 0 else Path(folder) / str(number))
             for number, command in enumerate(commands)
@@ -52,6 +53,18 @@ def run(commands: Sequence[str]) -> int:
         finally:
             _end(running)
     return 0
+
+
+@contextmanager
+def _heeding_interrupts() -> Iterator[None]:
+    """Let commands be asked by SIGINT, which a process ignores that a shell has started in the background."""
+    former = signal.getsignal(signal.SIGINT)
+    if former is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, former)
 
 
 def _start(command: str, output: Path | None) -> Lane:

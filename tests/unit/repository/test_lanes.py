@@ -1,8 +1,10 @@
 """`make test` runs its two lanes at once: both must end well, and one that fails ends the other."""
 
 import os
+import signal
 import time
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -35,11 +37,23 @@ def test_lane_that_fails_ends_the_others_with_all_their_children(
     _wait_gone(int(pid.read_text()))
 
 
-def test_lane_ended_by_another_says_first_what_it_has_seen(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("handler", [signal.SIG_IGN, signal.default_int_handler], ids=["in the background", "by hand"])
+def test_lane_ended_by_another_says_first_what_it_has_seen(
+    handler: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    former = signal.signal(signal.SIGINT, handler)
+    try:
+        _lane_is_asked(tmp_path)
+        assert signal.getsignal(signal.SIGINT) is handler
+    finally:
+        signal.signal(signal.SIGINT, former)
+    assert "two have failed" in capfd.readouterr().out
+
+
+def _lane_is_asked(tmp_path: Path) -> None:
     ready = tmp_path / "ready"
     asked = f"sh -c 'trap \"echo two have failed; exit 1\" INT; touch {ready}; while :; do sleep 0.1; done'"
     assert lanes.run([asked, f"sh -c 'while [ ! -e {ready} ]; do sleep 0.1; done; exit 7'"]) == 1
-    assert "two have failed" in capfd.readouterr().out
 
 
 def test_lanes_beside_the_first_leave_it_the_processor(capfd: pytest.CaptureFixture[str]) -> None:

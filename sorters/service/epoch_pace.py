@@ -11,8 +11,9 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-EPOCHS_MAX = 8
-"""Most of an epoch's time is spent waiting for ZooKeeper and Kafka; so many keep an interpreter busy all the same."""
+EPOCHS_MAX = 16
+"""Most of an epoch's time is spent waiting for ZooKeeper and Kafka; so many keep an interpreter busy all the same, and
+a round of a hundred takes less than a second."""
 
 REST_S, REST_MAX_S = 0.006, 0.6
 """Between two beats, for each changefeed that is there, and at most."""

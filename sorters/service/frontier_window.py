@@ -1,7 +1,9 @@
 """The newest records of a frontier topic, read and decoded once for all changefeeds that follow it.
 
 Epochs of all of them end at the same offsets, the window's beats: so their cuts are of the same rows, which need be
-gathered, mounted and encoded once (:mod:`sorters.service.shared_cuts`).
+gathered, mounted and encoded once (:mod:`sorters.service.shared_cuts`). A beat waits until all who want the one before
+it have it: where a round of all changefeeds takes longer than beats are apart, each would run a cut of its own else,
+and share nothing just when there is too much to do.
 """
 
 import logging
@@ -27,6 +29,8 @@ RECORDS_MAX = 20_000
 _READ_MAX = 1_000
 _LOOK_S, _LOOK_MIN_S = 0.5, 0.001
 _RETRY_S = 1.0
+BEAT_WAIT_MAX_S = 10.0
+"""For so long a beat waits for those who want the one before it: who has little to do waits no longer for others."""
 
 
 class FrontierWindow:
@@ -42,6 +46,8 @@ class FrontierWindow:
         """The offset after the newest record that says that something has landed since the one before it."""
         self._beat, self._beat_at_s = start, -math.inf
         """Up to where epochs may go."""
+        self._wanting: set[object] = set()
+        """Who has been told of the last beat and has not read it: they wait for a permit."""
         self._last: FrontierRecord | None = None
         self._records: deque[FrontierRecord] = deque()
         self._error: BusError | None = None
@@ -61,18 +67,22 @@ class FrontierWindow:
         """The offset of the oldest record that is kept."""
         return self._first
 
-    def await_beat(self, start: int, timeout_s: float) -> bool:
-        """Wait until epochs may go beyond offset ``start``, or until the topic cannot be read.
+    def await_beat(self, start: int, timeout_s: float, who: object) -> bool:
+        """Wait until epochs may go beyond offset ``start``, or until the topic cannot be read. ``who`` is told so is
+        waited for, until it reads or leaves.
 
         Returns:
             False: it is not so after ``timeout_s``.
         """
         with self._changed:
-            return self._changed.wait_for(
+            is_due = self._changed.wait_for(
                 lambda: start < self._beat or self._error is not None or self._closed, timeout=timeout_s
             )
+            if is_due:
+                self._wanting.add(who)
+            return is_due
 
-    def read(self, start: int, count: int) -> list[FrontierRecord] | None:
+    def read(self, start: int, count: int, who: object) -> list[FrontierRecord] | None:
         """Return up to ``count`` records from offset ``start`` on, up to the last beat; None: ``start`` is not kept any
         more.
 
@@ -80,14 +90,21 @@ class FrontierWindow:
             BusError: the topic cannot be read; it is tried again.
         """
         with self._changed:
+            beat = self._beat
+            self._served(who)
             if start < self._first:
                 return None
-            if start < self._beat:
-                end = min(start + count, self._beat) - self._first
+            if start < beat:
+                end = min(start + count, beat) - self._first
                 return [self._records[at] for at in range(start - self._first, end)]
             if self._error is not None:
                 raise self._error
             return []
+
+    def leave(self, who: object) -> None:
+        """Wait for somebody no more."""
+        with self._changed:
+            self._served(who)
 
     def close(self) -> None:
         with self._changed:
@@ -110,8 +127,10 @@ class FrontierWindow:
                     self._changed.wait_for(lambda: self._closed, timeout=_RETRY_S)
 
     def _look_s(self) -> float:
-        """Return how long the next record may be waited for: no longer than until what is here is due."""
-        due_s = self._due_at_s() - time.monotonic() if self._beat < self._next else _LOOK_S
+        """Return how long the next record may be waited for: no longer than until what is here is due. Where that waits
+        for somebody, who comes last moves the beat on.
+        """
+        due_s = self._due_at_s() - time.monotonic() if self._beat < self._next and not self._wanting else _LOOK_S
         return min(max(due_s, _LOOK_MIN_S), _LOOK_S)
 
     def _due_at_s(self) -> float:
@@ -132,10 +151,21 @@ class FrontierWindow:
             while len(self._records) > RECORDS_MAX:
                 self._records.popleft()
                 self._first += 1
-            now_s = time.monotonic()
-            if self._beat < self._next and now_s >= self._due_at_s():
-                self._beat, self._beat_at_s = self._next, now_s
-                self._changed.notify_all()
+            self._move_on()
+
+    def _served(self, who: object) -> None:
+        if who in self._wanting:
+            self._wanting.discard(who)
+            self._move_on()
+
+    def _move_on(self) -> None:
+        """Make what is here a beat, if that is due, and if nobody wants the last one any more."""
+        now_s = time.monotonic()
+        if self._wanting and now_s < self._beat_at_s + BEAT_WAIT_MAX_S:
+            return
+        if self._beat < self._next and now_s >= self._due_at_s():
+            self._beat, self._beat_at_s = self._next, now_s
+            self._changed.notify_all()
 
 
 def _is_quiet(last: FrontierRecord, record: FrontierRecord) -> bool:
@@ -162,16 +192,17 @@ class WindowFollower:
     def __exit__(self, *_: object) -> None:
         self._give_back()
         self._pace.leave()
+        self._window.leave(self)
 
     def read(self, count: int, timeout_s: float) -> list[FrontierRecord]:
         """See :class:`~sorters.run.sources.Follower`; none, too, where there is no permit in time."""
         self._give_back()
-        if not self._window.await_beat(self._at, timeout_s):
+        if not self._window.await_beat(self._at, timeout_s, self):
             return []
         self._holds = self._pace.take(timeout_s)
         if not self._holds:
             return []
-        records = self._window.read(self._at, count)
+        records = self._window.read(self._at, count, self)
         if records is None:
             records = list(self._frontier.read(self._at, min(self._at + count, self._window.first)))
         self._at += len(records)

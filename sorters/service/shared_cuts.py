@@ -2,7 +2,7 @@
 
 Epochs end at common beats (:mod:`sorters.service.frontier_window`), so changefeeds that keep up run the same cuts, each
 of its own tables, and many by the same protocol. Who comes first does the work; the others take what it has made, and
-say only where it goes. Columns and messages of a few cuts are kept, of the newest ones.
+say only where it goes. Columns and messages of a few cuts are kept, of those that were asked for last.
 """
 
 import threading
@@ -22,9 +22,9 @@ from sorters.cut.damaged_records import DamagedRecords, is_damaged
 from sorters.cut.raw_cut import RawCut
 from sorters.cut.record_rows import rows_of_record
 
-CUT_BYTES_MAX: Final = 1024 * 1024
-"""Raw bytes of a cut that is kept: who has more to do is behind, and alone with it."""
-KEPT_BYTES_MAX: Final = 48 * 1024 * 1024
+CUT_BYTES_MAX: Final = 8 * 1024 * 1024
+"""Raw bytes of a cut that is kept: where all are behind, they are so together, and must not be so each alone."""
+KEPT_BYTES_MAX: Final = 96 * 1024 * 1024
 """Of the rows, columns and messages of all cuts that are kept, about; one cut has at most half of it."""
 CUTS_MAX: Final = 8
 
@@ -127,7 +127,7 @@ def _held_bytes(passed: EncodedPass | None) -> int:
 
 
 class SharedCuts:
-    """The newest cuts of an upstream. From any thread."""
+    """Cuts of an upstream that were asked for last. From any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -137,6 +137,8 @@ class SharedCuts:
         """Return what is kept of a cut."""
         with self._lock:
             kept = self._cuts.get(cut)
+            if kept is not None:
+                self._cuts.move_to_end(cut)  # who is behind alone must not drive out what all others run
         return None if kept is None else kept.raw
 
     def keep(self, cut: Cut, raw: RawCut) -> RawCut:

@@ -28,11 +28,14 @@ class Window:
     def __init__(self) -> None:
         self.records: list[FrontierRecord] = []
 
-    def await_beat(self, start: int, timeout_s: float) -> bool:
+    def await_beat(self, start: int, timeout_s: float, who: object) -> bool:
         return start < len(self.records)
 
-    def read(self, start: int, count: int) -> list[FrontierRecord]:
+    def read(self, start: int, count: int, who: object) -> list[FrontierRecord]:
         return self.records[start : start + count]
+
+    def leave(self, who: object) -> None:
+        """Nobody is waited for."""
 
 
 def follower(window: Window, pace: EpochPace) -> WindowFollower:
@@ -157,18 +160,18 @@ def test_epochs_of_all_end_at_the_beats_of_the_window_which_are_as_far_apart_as_
     window = FrontierWindow({}, "frontier", 0, lambda: rest_s[0])
     try:
         tail.records.put(landed(10))
-        assert window.await_beat(0, 60.0)
-        assert window.read(0, 100) == [landed(10)]
+        assert window.await_beat(0, 60.0, "one")
+        assert window.read(0, 100, "one") == [landed(10)]
         for number in (11, 12):
             tail.records.put(landed(number))
         while not tail.records.empty():
             time.sleep(0.001)
-        assert not window.await_beat(1, 0.1)
-        assert window.read(1, 100) == []
+        assert not window.await_beat(1, 0.1, "one")
+        assert window.read(1, 100, "one") == []
         rest_s[0] = 0.0
-        assert window.await_beat(1, 60.0), "though no other record comes"
-        assert window.read(1, 100) == [landed(11), landed(12)]
-        assert window.read(1, 1) == [landed(11)]
+        assert window.await_beat(1, 60.0, "one"), "though no other record comes"
+        assert window.read(1, 100, "one") == [landed(11), landed(12)]
+        assert window.read(1, 1, "one") == [landed(11)]
     finally:
         window.close()
 
@@ -178,12 +181,83 @@ def test_alone_a_record_that_has_landed_is_a_beat_at_once_and_the_quiet_one_a_wh
     try:
         for number in range(3):
             tail.records.put(landed(10 + number))
-            assert window.await_beat(number, 60.0)
+            assert window.await_beat(number, 60.0, "one")
+            assert window.read(number, 9, "one") == [landed(10 + number)]
         beat_at_s = window._beat_at_s
         quiet = replace(landed(12), resolved_ts=Ts(13))
         tail.records.put(quiet)
-        assert window.await_beat(3, 60.0)
+        assert window.await_beat(3, 60.0, "one")
         assert window._beat_at_s - beat_at_s >= QUIET_S
-        assert window.read(3, 9) == [quiet]
+        assert window.read(3, 9, "one") == [quiet]
+    finally:
+        window.close()
+
+
+def taken(tail: Tail, *numbers: int) -> None:
+    """Let the window take records that have landed."""
+    for number in numbers:
+        tail.records.put(landed(number))
+    asked = len(tail.waits_s)
+    while not tail.records.empty() or len(tail.waits_s) < asked + 2:
+        time.sleep(0.001)
+
+
+def test_beat_waits_for_all_who_were_told_of_the_last_one_so_that_they_run_the_same_cuts(tail: Tail) -> None:
+    window = FrontierWindow({}, "frontier", 0)
+    try:
+        taken(tail, 10)
+        assert all(window.await_beat(0, 60.0, who) for who in ("first", "second", "third"))
+        assert window.read(0, 100, "first") == [landed(10)]
+        taken(tail, 11, 12)
+        assert not window.await_beat(1, 0.0, "first"), "two have not read it, and wait for a permit perhaps"
+        assert window.read(0, 100, "second") == [landed(10)]
+        window.leave("third")
+        assert window.await_beat(1, 0.0, "first"), "with no other record to come"
+        assert window.read(1, 100, "first") == [landed(11), landed(12)]
+    finally:
+        window.close()
+
+
+def test_who_runs_a_cut_is_not_waited_for(tail: Tail) -> None:
+    window = FrontierWindow({}, "frontier", 0)
+    try:
+        taken(tail, 10)
+        for who in ("runs long", "keeps up"):
+            assert window.await_beat(0, 60.0, who)
+            assert window.read(0, 100, who) == [landed(10)]
+        for at in (1, 2):
+            taken(tail, 10 + at)
+            assert window.await_beat(at, 0.0, "keeps up")
+            assert window.read(at, 100, "keeps up") == [landed(10 + at)]
+        assert window.read(1, 100, "runs long") == [landed(11), landed(12)]
+    finally:
+        window.close()
+
+
+def test_beat_waits_for_a_bounded_time(tail: Tail, monkeypatch: pytest.MonkeyPatch) -> None:
+    window = FrontierWindow({}, "frontier", 0)
+    try:
+        taken(tail, 10)
+        assert window.await_beat(0, 60.0, "never reads")
+        taken(tail, 11)
+        assert not window.await_beat(1, 0.0, "one")
+        monkeypatch.setattr(frontier_window, "BEAT_WAIT_MAX_S", 0.0)
+        assert window.await_beat(1, 60.0, "one"), "with no other record to come"
+    finally:
+        window.close()
+
+
+def test_follower_that_finds_no_permit_holds_the_beat_until_it_leaves(tail: Tail) -> None:
+    window, pace = FrontierWindow({}, "frontier", 0), EpochPace(1)
+    following = [WindowFollower(window, cast(FrontierSource, None), 0, pace) for _ in range(2)]
+    try:
+        taken(tail, 10)
+        with following[0] as runs:
+            assert runs.read(100, 60.0) == [landed(10)]
+            with following[1] as waits:
+                assert waits.read(100, 0.0) == []
+                taken(tail, 11)
+                assert not window.await_beat(1, 0.0, "one")
+            assert window.await_beat(1, 0.0, "one")
     finally:
         window.close()

@@ -99,6 +99,15 @@ def test_a_cut_is_found_by_whoever_runs_the_same_and_large_ones_are_not_kept(mon
     assert [cuts.find(cut(upto_ts)) is None for upto_ts in (22, 23, 24)] == [True, True, False]
 
 
+def test_cuts_of_one_that_is_behind_alone_do_not_drive_out_what_the_others_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared_cuts, "CUTS_MAX", 2)
+    cuts = SharedCuts()
+    kept = cuts.keep(cut(), raw())
+    for upto_ts in (11, 12, 13):
+        cuts.keep(cut(upto_ts), raw())
+        assert cuts.find(cut()) is kept
+
+
 def test_what_a_table_has_landed_is_summed_up_once_for_all_and_as_one_alone_does(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

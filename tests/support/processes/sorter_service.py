@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from kazoo.exceptions import NoNodeError
+
 from edges.zookeeper.access import ZooKeeperAccess
 from schemas.ids import Ts, UpstreamId
 from schemas.nodes.changefeed import (
@@ -119,7 +121,10 @@ class ServiceCluster:
     def registered(self, service: str) -> ServiceInfo | None:
         """Return what a living service says of itself."""
         path = self.services.service(service)
-        return decode_service(self.client.get(path)[0]) if self.client.exists(path) else None
+        try:
+            return decode_service(self.client.get(path)[0])
+        except NoNodeError:
+            return None
 
     def entries(self) -> list[FeedEntry]:
         """Return what all services say."""

@@ -98,3 +98,12 @@ class RowChanges:
     @cached_property
     def has_deletes(self) -> bool:
         return bool((self.op == Op.DELETE).any())
+
+    @cached_property
+    def deletes_of_nothing(self) -> npt.NDArray[np.bool_] | None:
+        """Which rows are DELETEs of a row that was not there; None: there are none."""
+        if not self.has_deletes:
+            return None
+        ends = np.frombuffer(self.old_value.buffers()[1], np.int32)[self.old_value.offset :][: len(self) + 1]
+        is_nothing = (self.op == Op.DELETE) & (ends[1:] == ends[:-1])
+        return is_nothing if is_nothing.any() else None

@@ -151,9 +151,9 @@ class CompiledFeed:
         """Whether the topics are the bus's own, read by its processors."""
         return isinstance(self.encoder, SqlRowsEncoder | StorageEncoder)
 
-    def row_message_limit(self, topic: str) -> int:
-        """Return the largest message that a row may make, in parts if need be."""
-        return ROW_MESSAGE_BYTES_MAX if self.has_processors else self.message_limit(topic)
+    def row_message_limit(self, *topics: str) -> int:
+        """Return the largest message that a row may make in any of the topics, in parts if need be."""
+        return ROW_MESSAGE_BYTES_MAX if self.has_processors else min(map(self.message_limit, set(topics)))
 
     @property
     def what_helps_large_rows(self) -> str:

@@ -29,6 +29,10 @@ class AlikeTables:
     def take(self, rows: npt.NDArray[Any]) -> "AlikeTables":
         return AlikeTables(self.versions, self.topics, self.number[rows])
 
+    def named(self, number: IntArray) -> Any:
+        """Return the topic of each row, by which of the tables it is of: ``pyarrow.StringArray``."""
+        return pa.array(self.topics, pa.string()).take(pa.array(number))
+
     def literals(self, literal: Callable[[TableVersion], bytes]) -> Any:
         """Return what each row's table says of itself: ``pyarrow.BinaryArray``."""
         return self.of_rows([literal(version) for version in self.versions], pa.binary())

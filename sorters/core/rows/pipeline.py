@@ -5,21 +5,20 @@ update split, soft deletes, dispatch, column selectors, encode, position. What h
 a table version, never per row.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from schemas.changes import BinaryArray, Op, RowChanges
+from schemas.changes import BinaryArray, RowChanges
 from schemas.ddl.layered_schemas import LayeredSchemas
 from schemas.ddl.schema_store import SchemaStore
 from schemas.ids import Ts
 from schemas.tidb.table import TableVersion
 from sorters.core.columnar.row_changes import rows_where, slices_of_rows
-from sorters.core.columnar.spans import IntArray, spans_of
+from sorters.core.columnar.spans import IntArray
 from sorters.core.encode.sql.rows import is_keyless
 from sorters.core.encode.wire.protocol import EncodedRows
 from sorters.core.feed.claim_check import StoreClaim
@@ -36,6 +35,7 @@ from sorters.core.mount.mounter import mount
 from sorters.core.records.order import OutputRecords, make_records, no_records, row_positions
 from sorters.core.route.dispatch import Route
 from sorters.core.route.split_update import split_columns, split_mask
+from sorters.core.rows.table_plans import TablePlans
 
 CELLS_MAX = 1_000_000
 """Columns times rows of what is encoded at once: some 200 MiB of debezium, 50 of the others."""
@@ -53,17 +53,22 @@ class Settings:
 
 
 def wanted_versions(
-    rows: RowChanges, schemas: SchemaStore | LayeredSchemas, feed: CompiledFeed, ledger: FlowLedger | None = None
+    rows: RowChanges,
+    schemas: SchemaStore | LayeredSchemas,
+    feed: CompiledFeed,
+    ledger: FlowLedger | None = None,
+    plans: TablePlans | None = None,
 ) -> Iterator[tuple[TableVersion, RowChanges]]:
-    """Yield the rows of each schema version that the changefeed is to get; ``ledger`` is told of the others.
+    """Yield the rows of each schema version that the changefeed is to get; ``ledger`` is told of the others. ``plans``
+    keep which versions those are.
 
     Raises:
         UnknownTableError, SchemaGoneError: see :meth:`SchemaStore.lookup`.
     """
-    on_left_out = None if ledger is None else ledger.leave_out
+    on_left_out, plans = None if ledger is None else ledger.leave_out, plans or TablePlans()
     rows = wanted_changes(rows, feed.ignore_start_ts, bdr_mode=feed.bdr_mode, on_left_out=on_left_out)
     for version, group in by_version(rows, schemas, ledger):
-        if feed.contains(version.schema, version.table, eligible=version.eligible):
+        if plans.contains(version, feed):
             changes = _with_a_side(group, on_left_out)
             if len(changes):
                 yield version, changes
@@ -73,10 +78,8 @@ def wanted_versions(
 
 def _with_a_side(rows: RowChanges, on_left_out: OnLeftOut | None) -> RowChanges:
     """Return the rows without DELETEs of rows that were not there, which TiCDC drops, too."""
-    if not rows.has_deletes:
-        return rows
-    is_nothing = (rows.op == Op.DELETE) & (spans_of(rows.old_value).length == 0)
-    if not is_nothing.any():
+    is_nothing = rows.deletes_of_nothing
+    if is_nothing is None:
         return rows
     if on_left_out is not None:
         on_left_out("deletes_nothing", rows, is_nothing)
@@ -115,6 +118,12 @@ def by_version(
             ledger.leave_out("no_table", group)
 
 
+def of_alike(part: MountedPart) -> AlikeTables:
+    """Return the tables of a part of such a pass."""
+    assert part.alike is not None
+    return part.alike
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class EncodedPass:
     """Rows of a pass as messages: all of it that does not hang on where they go."""
@@ -132,6 +141,13 @@ class EncodedPass:
     positions: BinaryArray
     split: BinaryArray | None = None
     """Positions of the DELETEs that updates became, with a PUT or alone; None: there are none."""
+    partitions: dict[Hashable, npt.NDArray[np.int32]] = field(default_factory=dict)
+    """Of the rows, by what they hang on: changefeeds that send the same mostly hash the same."""
+
+    @property
+    def number(self) -> IntArray:
+        """Which of alike tables each row is of."""
+        return np.concatenate([of_alike(part).number for part in self.parts])
 
 
 def run_version(
@@ -229,39 +245,43 @@ def route_pass(passed: EncodedPass, feed: CompiledFeed, settings: Settings, alik
     """
     table, parts = passed.table, passed.parts
     route, _ = feed.select(table)
-    if alike is not None:
-        parts = tuple(replace(part, alike=part.alike and replace(part.alike, topics=alike.topics)) for part in parts)
-    # Rows are numbered part after part, so what is made part by part stands in the order of the messages.
-    partition = np.concatenate([partitions_of(part, route, _partition_count(part, route, feed)) for part in parts])
+    if alike is None:
+        topic = pa.repeat(route.topic, len(passed.commit_ts))
+        # Rows are numbered part after part, so what is made part by part stands in the order of the messages.
+        partition = np.concatenate([partitions_of(part, route, feed.partitions[route.topic]) for part in parts])
+    else:
+        is_one = len(set(alike.topics)) == 1
+        topic = pa.repeat(alike.topics[0], len(passed.number)) if is_one else alike.named(passed.number)
+        partition = _alike_partitions(passed, route, [feed.partitions[name] for name in alike.topics])
     positions = passed.positions
     named = NamedRows(table=table, topic=route.topic, keys=passed.keys, commit_ts=passed.commit_ts, positions=positions)
     topics = (route.topic,) if alike is None else alike.topics
     room = Room(
-        limit=min(map(feed.row_message_limit, set(topics))),
+        limit=feed.row_message_limit(*topics),
         large=feed.large_messages if alike is None else None,
         store_claim=settings.store_claim,
         what_helps=feed.what_helps_large_rows,
     )
     encoded = room.within_limit(passed.encoded, passed.mounted, named, settings.encoded_at_ms)
-    topic = pa.concat_arrays([_topics(part, route) for part in parts])
     records = make_records([topic, pa.array(partition), encoded.keys, encoded.values, positions])
     if passed.split is not None and settings.ledger is not None:  # only now: a pass that is refused runs again
         settings.ledger.split(passed.split)
     return records
 
 
-def _topics(part: MountedPart, route: Route) -> Any:
-    """Return the topic of each row of a part: ``pyarrow.StringArray``."""
-    alike = part.alike
-    return pa.repeat(route.topic, len(part)) if alike is None else alike.of_rows(alike.topics, pa.string())
-
-
-def _partition_count(part: MountedPart, route: Route, feed: CompiledFeed) -> int | IntArray:
-    """Return how many partitions a part's topic has; of each row's, where tables go to several."""
-    if part.alike is None:
-        return feed.partitions[route.topic]
-    counts = [feed.partitions[topic] for topic in part.alike.topics]
-    return counts[0] if len(set(counts)) == 1 else np.array(counts)[part.alike.number]
+def _alike_partitions(passed: EncodedPass, route: Route, counts: list[int]) -> npt.NDArray[np.int32]:
+    """Return the partition of each row of alike tables whose topics have these counts of partitions: int32. It hangs on
+    the rows, and on nothing else but what it is kept by.
+    """
+    key = route.rule, route.column_offsets, route.column_names, tuple(counts)
+    known = passed.partitions.get(key)
+    if known is None:
+        is_one = len(set(counts)) == 1
+        each = (counts[0] if is_one else np.array(counts)[of_alike(part).number] for part in passed.parts)
+        parts = zip(passed.parts, each, strict=True)
+        known = np.concatenate([partitions_of(part, route, count) for part, count in parts])
+        passed.partitions[key] = known  # of two threads at the same time the same
+    return known
 
 
 def _split(part: MountedPart) -> list[MountedPart]:

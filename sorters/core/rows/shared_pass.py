@@ -103,14 +103,14 @@ def run_chunks(  # noqa: PLR0913 # what a pass needs, and what is kept of earlie
         CorruptChecksumError: a row does not fit its checksum, and the feed must not go on then.
         EncodeRefusedError, SinkMessageTooLargeError: a row has no message in this protocol or topic.
     """
-    settings = Settings(encoded_at_ms, store_claim, on_corrupt, ledger)
-    passes = _Passes(feed, settings, plans or TablePlans(), on_refused, kept)
+    settings, plans = Settings(encoded_at_ms, store_claim, on_corrupt, ledger), plans or TablePlans()
+    passes = _Passes(feed, settings, plans, on_refused, kept)
     for chunk in chunks:
         if ledger is not None:
             ledger.land(chunk, None if kept is None else kept.landed(chunk))
         if states is not None:
             states.take(chunk, schemas)
-        for version, group in wanted_versions(chunk, schemas, feed, ledger):
+        for version, group in wanted_versions(chunk, schemas, feed, ledger, plans):
             for rows in encodable(group, version):
                 yield from passes.take(version, rows)
     yield from passes.finish()

@@ -42,6 +42,8 @@ class TablePlans:
 
     def __init__(self) -> None:
         self._wanted: dict[TableId, bool] = {}
+        self._contained: dict[int, tuple[TableVersion, bool]] = {}
+        """By the identity of a version, as below."""
         self._plans: dict[int, tuple[TableVersion, TablePlan | None]] = {}
         """By the identity of a version, which is kept with it: to compare versions takes longer than to plan."""
         self._forms: dict[Hashable, list[TableForm]] = {}
@@ -64,6 +66,16 @@ class TablePlans:
             if versions:
                 self._wanted[table] = wanted
         return wanted
+
+    def contains(self, version: TableVersion, feed: CompiledFeed) -> bool:
+        """Tell whether the changefeed is to get rows of a table version."""
+        kept = self._contained.get(id(version))
+        if kept is None:
+            if len(self._contained) >= KEPT_MAX:
+                self._contained.clear()
+            is_wanted = feed.contains(version.schema, version.table, eligible=version.eligible)
+            kept = self._contained[id(version)] = version, is_wanted
+        return kept[1]
 
     def plan(self, version: TableVersion, feed: CompiledFeed) -> TablePlan | None:
         """Return how rows of a table version are run with those of others; None: they are run alone.

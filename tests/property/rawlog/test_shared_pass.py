@@ -201,10 +201,13 @@ class Kept:
         return self.passes[key][1]
 
 
-def moved(feed: CompiledFeed, uri_topic: str, tables: list[TableVersion]) -> CompiledFeed:
-    """Return the same changefeed with topics, partitions and limits of its own, and the schemas' ids as they are."""
+def moved(rng: random.Random, feed: CompiledFeed, uri_topic: str, tables: list[TableVersion]) -> CompiledFeed:
+    """Return the same changefeed with rules, topics, partitions and limits of its own, and the schemas' ids as they
+    are.
+    """
     uri = f"kafka://h:1/{uri_topic}?protocol=canal-json"
-    rules = {"sink": {"dispatchers": [{"matcher": ["*.*"], "topic": uri_topic + "_{schema}_{table}"}]}}
+    topic = rng.choice([uri_topic, uri_topic + "_{schema}_{table}"])
+    rules = {"sink": {"dispatchers": [{"matcher": ["*.*"], **rng.choice(DISPATCHERS), "topic": topic}]}}
     others = compile_feed(load_changefeed(uri, rules), "default")
     other = replace(feed, dispatcher=others.dispatcher, default_topic=uri_topic, topic_message_bytes={})
     names = {other.topic(table.schema, table.table) for table in tables}
@@ -220,7 +223,8 @@ def test_passes_that_another_changefeed_has_made_equal_those_made_anew(seed: int
     tables = tables_of(rng)
     schemas: Any = Schemas(tables)
     first, chunks, kept = compiled(rng, tables), chunks_of(rng, tables, damage=False), Kept()
-    feeds = [first, moved(first, "u", tables), moved(compiled(rng, tables), "v", tables), first]
+    others = [moved(rng, feed, name, tables) for name in "uvw" for feed in (first, compiled(rng, tables))]
+    feeds = [first, *others, first]
     for feed in feeds:
         expected = [alone(chunk, schemas, feed) for chunk in chunks]
         if any(isinstance(outcome, tuple) for outcome in expected):
@@ -241,7 +245,7 @@ def test_a_pass_is_made_once_for_changefeeds_that_differ_in_their_topics_and_ane
         tables = tables_of(rng)
         schemas: Any = Schemas(tables)
         feed = compile_feed(load_changefeed("kafka://h:1/t?protocol=canal-json", {}), "default")
-        feeds = [moved(replace(feed, force_replicate=True), topic, tables) for topic in ("u", "v")]
+        feeds = [moved(rng, replace(feed, force_replicate=True), topic, tables) for topic in ("u", "v")]
         chunks, kept = chunks_of(rng, tables, damage=False), Kept()
         made = []
         for each, encoded_at_ms in ((feeds[0], 5), (feeds[1], 5), (feeds[0], 6)):

@@ -29,6 +29,7 @@ import json, sys
 import duckdb
 folder, *said = json.loads(sys.argv[1])
 connection = duckdb.connect(config={"autoinstall_known_extensions": "false"})
+connection.execute("SET enable_progress_bar = false")  # it goes to stdout, among the moments
 for name in ("avro", "iceberg"):
     path = f"{folder}/duckdb_extension_{name}/extensions/v{duckdb.__version__}/{name}.duckdb_extension"
     connection.execute(f"LOAD '{path}'")

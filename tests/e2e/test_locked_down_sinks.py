@@ -52,7 +52,7 @@ from tidebus.spark import TideBusDataSource
 
 UPSTREAM = UpstreamId("locked")
 DATABASE, STORAGE = "database", "storage"
-CATCH_UP_S = 240.0
+CATCH_UP_S = 600.0
 TRANSFERS_MIN = 200
 VERIFICATIONS = 2
 

@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.recorded.recording import TIDB_DATA
 
-RUN_S = 500.0
+RUN_S = 1_200.0
 WAIT_S = 180.0
 NIGHTLY = pytest.mark.skipif(
     not os.environ.get("NIGHTLY_RUN"),

@@ -43,8 +43,7 @@ def optional_objects_in(raw: JsonObject, key: str) -> Sequence[JsonObject]:
     Raises:
         TypeError: it is something else.
     """
-    value = raw.get(key)
-    return [] if value is None else [_object(item, key) for item in _items(value, key)]
+    return [_object(item, key) for item in _optional_items(raw, key)]
 
 
 def texts_in(raw: JsonObject, key: str) -> tuple[str, ...]:
@@ -53,8 +52,7 @@ def texts_in(raw: JsonObject, key: str) -> tuple[str, ...]:
     Raises:
         TypeError: it is something else.
     """
-    value = raw.get(key)
-    return () if value is None else tuple(_text(item, key) for item in _items(value, key))
+    return tuple(_text(item, key) for item in _optional_items(raw, key))
 
 
 def optional_lists_in(raw: JsonObject, key: str) -> Sequence[Sequence[object]]:
@@ -63,8 +61,7 @@ def optional_lists_in(raw: JsonObject, key: str) -> Sequence[Sequence[object]]:
     Raises:
         TypeError: it is something else.
     """
-    value = raw.get(key)
-    return [] if value is None else [_items(item, key) for item in _items(value, key)]
+    return [_items(item, key) for item in _optional_items(raw, key)]
 
 
 def names_in(raw: JsonObject, key: str) -> tuple[str, ...]:
@@ -73,8 +70,7 @@ def names_in(raw: JsonObject, key: str) -> tuple[str, ...]:
     Raises:
         TypeError: it is something else.
     """
-    value = raw.get(key)
-    return () if value is None else tuple(map(ci_name, _items(value, key)))
+    return tuple(map(ci_name, _optional_items(raw, key)))
 
 
 def number_in(raw: JsonObject, key: str, absent: int | None = None) -> int:
@@ -119,6 +115,11 @@ def _items(value: object, key: str) -> list[object]:
     if not isinstance(value, list):
         raise TypeError(f"{key} is {str(value)[:40]!r}, and no list")
     return value
+
+
+def _optional_items(raw: JsonObject, key: str) -> list[object]:
+    value = raw.get(key)
+    return [] if value is None else _items(value, key)
 
 
 def _object(value: object, key: str) -> JsonObject:

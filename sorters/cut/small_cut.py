@@ -107,10 +107,6 @@ def whole_cut(
     return WholeCut(whole, count, sum(corrupt, CorruptRows()), flow, deltas, frozenset(damaged.passed))
 
 
-_MadeFor = tuple[int, int]
-"""The largest batch, and how many options: with statistics there is one more."""
-
-
 class SmallCut:
     """A reader of the raw log and a producer of the sink, for one run of a changefeed."""
 
@@ -131,8 +127,8 @@ class SmallCut:
         self._closed = threading.Event()
         self._reader = raw_reader(self._closed.is_set)
         self._sink_config = sink_config
-        self._writer: tuple[_MadeFor, RecordWriter] | None = None
-        """With what it was made for."""
+        self._writer: tuple[tuple[int, Mapping[str, object]], RecordWriter] | None = None
+        """With the batch size and the options that it was made for."""
         self._running = threading.Lock()
         """Held while a cut is read or written: the clients must not be closed under it, whatever thread asks."""
 
@@ -225,10 +221,11 @@ class SmallCut:
     ) -> SinkFigures:
         if self._closed.is_set():  # between the reading and here: the writer that there was is closed
             raise KafkaUnreachableError("kafka did not take a record", reason="stopped")
-        options, largest_batch = writer_options(self._sink_config, program), batch_bytes(program)
+        largest_batch, options = batch_bytes(program), writer_options(self._sink_config, program)
+        wanted = largest_batch, options
         made_for, writer = self._writer or (None, None)
         self._writer = None
-        if writer is None or made_for != (largest_batch, len(options)):
+        if writer is None or made_for != wanted:
             stopped, waiting = self._closed.is_set, self._share.waiting
             writer = record_writer(options, batch_bytes=largest_batch, stopped=stopped, waiting=waiting)
         try:
@@ -239,5 +236,5 @@ class SmallCut:
         except BaseException:
             writer.abandon()
             raise
-        self._writer = ((largest_batch, len(options)), writer)
+        self._writer = (wanted, writer)
         return sent

@@ -4,10 +4,10 @@ A sum loses of each part ``exp(-age / FADE_S)``, and so do the seconds that it s
 rate like that of a meter with a moving average of a minute, which TiCDC shows, and right from its first second on.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from math import exp
-from operator import add
+from operator import add, attrgetter
 from typing import Any, Final
 
 FADE_S: Final = 60.0
@@ -63,26 +63,27 @@ class ProducerFigures:
     """Of requests. Like the errors these do not fade."""
     errors: float = 0
 
+    def over(self, seconds: float) -> "ProducerFigures":
+        """Return what was done, as of so many seconds."""
+        return ProducerFigures(seconds) if self == NO_PRODUCER else replace(self, seconds=seconds)
+
     def plus(self, other: "ProducerFigures") -> "ProducerFigures":
         """Return what both did at once."""
-        both = _each(self, other, add, keep=("seconds",))
-        brokers = _merged(self, other, _at_once)
-        return replace(both, seconds=max(self.seconds, other.seconds), brokers=brokers)
+        if NO_PRODUCER in (self, other):
+            return self if other == NO_PRODUCER else other
+        _, *sums = map(add, _numbers(self), _numbers(other))
+        return ProducerFigures(max(self.seconds, other.seconds), _merged(self, other, _at_once), *sums)
 
     def then(self, later: "ProducerFigures") -> "ProducerFigures":
         """Return these, faded by the seconds that ``later`` spans, with what was done in those."""
+        if self == NO_PRODUCER:
+            return later
         fade = exp(-later.seconds / FADE_S)
 
-        def faded(old: float, new: float) -> float:
-            return old * fade + new
-
-        both = _each(self, later, faded, keep=("retries", "errors"))
-        return replace(
-            both,
-            retries=self.retries + later.retries,
-            errors=self.errors + later.errors,
-            brokers=_merged(self, later, lambda old, new: _afterwards(old, new, faded)),
-        )
+        sums = [old * fade + new for old, new in zip(_numbers(self), _numbers(later), strict=True)]
+        sums[-2:] = self.retries + later.retries, self.errors + later.errors
+        brokers = _merged(self, later, lambda old, new: _afterwards(old, new, fade))
+        return ProducerFigures(sums[0], brokers, *sums[1:])
 
 
 _BrokerPair = Callable[[BrokerFigures | None, BrokerFigures | None], BrokerFigures]
@@ -90,6 +91,9 @@ NO_PRODUCER: Final = ProducerFigures()
 _WHOLE_FROM: Final = 1_000
 _PLAIN: Final = tuple(field.name for field in fields(ProducerFigures) if field.name != "brokers")
 _OF_BROKER: Final = tuple(field.name for field in fields(BrokerFigures))
+# In the order of the fields, so that the classes take them by position: the seconds first, retries and errors last.
+_numbers: Callable[[ProducerFigures], tuple[float, ...]] = attrgetter(*_PLAIN)
+_broker_sums: Callable[[BrokerFigures], tuple[float, ...]] = attrgetter(*_OF_BROKER[1:])
 
 
 def producer_json(figures: ProducerFigures) -> dict[str, Any]:
@@ -132,32 +136,21 @@ def _short(value: float) -> float:
     return round(value) if value >= _WHOLE_FROM or rounded == int(rounded) else rounded
 
 
-def _each(
-    first: ProducerFigures, second: ProducerFigures, do: Callable[[float, float], float], *, keep: Iterable[str]
-) -> ProducerFigures:
-    """Return the second with each number made of both, but those to keep."""
-    numbers: dict[str, Any] = {
-        name: do(getattr(first, name), getattr(second, name)) for name in _PLAIN if name not in keep
-    }
-    return replace(second, **numbers)
-
-
 def _merged(first: ProducerFigures, second: ProducerFigures, do: _BrokerPair) -> tuple[BrokerFigures, ...]:
-    old, new = ({broker.broker: broker for broker in figures.brokers} for figures in (first, second))
+    old = {broker.broker: broker for broker in first.brokers}
+    new = {broker.broker: broker for broker in second.brokers}
     return tuple(do(old.get(number), new.get(number)) for number in sorted(old.keys() | new.keys()))
 
 
 def _at_once(first: BrokerFigures | None, second: BrokerFigures | None) -> BrokerFigures:
     if first is None or second is None:
         return first or second or BrokerFigures(0)
-    return BrokerFigures(first.broker, *(getattr(first, name) + getattr(second, name) for name in _OF_BROKER[1:]))
+    return BrokerFigures(first.broker, *map(add, _broker_sums(first), _broker_sums(second)))
 
 
-def _afterwards(
-    old: BrokerFigures | None, new: BrokerFigures | None, faded: Callable[[float, float], float]
-) -> BrokerFigures:
+def _afterwards(old: BrokerFigures | None, new: BrokerFigures | None, fade: float) -> BrokerFigures:
     """``new`` is None where no statistics were heard since: requests in flight are those of the last ones then."""
     was, now = old or BrokerFigures(0), new or BrokerFigures(0)
-    sums = [faded(getattr(was, name), getattr(now, name)) for name in _OF_BROKER[1:]]
-    figures = BrokerFigures((new or was).broker, *sums)
-    return replace(figures, in_flight=was.in_flight if new is None else now.in_flight)
+    sums = [before * fade + after for before, after in zip(_broker_sums(was), _broker_sums(now), strict=True)]
+    sums[-1] = was.in_flight if new is None else now.in_flight
+    return BrokerFigures((new or was).broker, *sums)

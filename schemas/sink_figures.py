@@ -39,6 +39,8 @@ class Spread:
 
     def plus(self, other: "Spread") -> "Spread":
         """Return both as one."""
+        if not (self.counts and other.counts):
+            return self if self.counts else other
         counts = tuple(a + b for a, b in zip_longest(self.counts, other.counts, fillvalue=0))
         return Spread(counts, self.total + other.total)
 
@@ -73,18 +75,21 @@ class SinkFigures:
         """Return the figures of one cut's messages with how long the cut took without sending them, on the average of
         the tasks that did. ``since_s`` is how long ago the cut before had ended, when this one ended.
         """
-        figures = replace(self, producer=replace(self.producer, seconds=since_s))
-        if not self.flushes_us.count:
-            return figures
-        sent_us = self.flushes_us.total // self.flushes_us.count
-        return replace(figures, queued_us=Spread().of(max(0, microseconds(batch_s) - sent_us), LEAST_BATCH_US))
+        queued_us, producer = self.queued_us, self.producer.over(since_s)
+        if writes := self.flushes_us.count:
+            sent_us = self.flushes_us.total // writes
+            queued_us = NO_SPREAD.of(max(0, microseconds(batch_s) - sent_us), LEAST_BATCH_US)
+        return replace(self, queued_us=queued_us, producer=producer)
 
     def then(self, later: "SinkFigures") -> "SinkFigures":
         """Return these with those of the time behind it."""
-        return replace(self.plus(later), producer=self.producer.then(later.producer))
+        return self._with(later, self.producer.then(later.producer))
 
     def plus(self, other: "SinkFigures") -> "SinkFigures":
         """Return both as one; of producers, what they did at once."""
+        return self._with(other, self.producer.plus(other.producer))
+
+    def _with(self, other: "SinkFigures", producer: ProducerFigures) -> "SinkFigures":
         return SinkFigures(
             flushes_us=self.flushes_us.plus(other.flushes_us),
             queued_us=self.queued_us.plus(other.queued_us),
@@ -93,7 +98,7 @@ class SinkFigures:
             ddls_us=self.ddls_us.plus(other.ddls_us),
             files=self.files + other.files,
             file_bytes=self.file_bytes + other.file_bytes,
-            producer=self.producer.plus(other.producer),
+            producer=producer,
         )
 
 

@@ -127,7 +127,7 @@ class CutJob:
 
     def is_small(self, cut: Cut) -> bool:
         """Tell whether the driver may hold a cut's changes; table images do not count, they are no backlog."""
-        return self._size(replace(cut, chunks=())).raw_bytes <= DRIVER_CUT_BYTES_MAX
+        return self._size(cut, with_images=False).raw_bytes <= DRIVER_CUT_BYTES_MAX
 
     def choose(self, cut: Cut, *, backlog: bool = False) -> Choice:
         """Return who is going to run a cut, and why."""
@@ -188,11 +188,12 @@ class CutJob:
         )
         return Ran(counts, choice, self._damage.note(counts.damaged, preparation.program.name_of))
 
-    def _size(self, cut: Cut) -> CutSize:
-        record_bytes = self._record_bytes or RAW_RECORD_BYTES_GUESS
+    def _size(self, cut: Cut, *, with_images: bool = True) -> CutSize:
+        record_bytes, records = self._record_bytes or RAW_RECORD_BYTES_GUESS, cut.offsets
+        chunks = cut.chunks if with_images else ()
         return CutSize(
-            raw_bytes=int(cut.offsets * record_bytes) + sum(chunk.bytes for chunk in cut.chunks),
-            rows=int(cut.offsets * self._record_rows) + sum(chunk.rows for chunk in cut.chunks),
+            raw_bytes=int(records * record_bytes) + sum(chunk.bytes for chunk in chunks),
+            rows=int(records * self._record_rows) + sum(chunk.rows for chunk in chunks),
         )
 
     def _run_on_driver(self, orders: _Orders) -> CutCounts | None:

@@ -35,6 +35,8 @@ class FeedShares:
         self._growth = MemoryGrowth[FeedName]()
         self._shares: dict[int, HostedShare] = {}
         """By slot."""
+        self._cuts = 0
+        """Under way."""
 
     def share(self, name: FeedName, pace: Pace) -> "HostedShare":
         """Return what one run of a changefeed asks; it must be closed."""
@@ -91,14 +93,22 @@ class FeedShares:
             for other in self._bytes.done(share):
                 other.may_hold.set()
 
-    def note_growth(self, name: FeedName, grown_bytes: int) -> None:
+    def begin_cut(self) -> None:
         with self._lock:
-            cuts = sum(share.cut_began_bytes is not None for share in self._shares.values())
-            self._growth.note(name, grown_bytes, cuts)
+            self._cuts += 1
+
+    def end_cut(self, name: FeedName, grown_bytes: int) -> None:
+        """``grown_bytes`` is by how much the process has grown over the cut."""
+        with self._lock:
+            self._growth.note(name, grown_bytes, self._cuts)
+            self._cuts -= 1
 
     def leave(self, share: "HostedShare") -> None:
         """What it has grown by is kept: a run that fails and begins again leaks on."""
         with self._lock:
+            if share.cut_began_bytes is not None:  # nobody ends it any more
+                share.cut_began_bytes = None
+                self._cuts -= 1
             if share.slot is not None:
                 self._running.clear(share.slot)
                 self._shares.pop(share.slot, None)
@@ -131,13 +141,15 @@ class HostedShare:
             if rest_s <= 0:
                 break
             time.sleep(min(rest_s, LOOK_S))
+        if self.cut_began_bytes is None:
+            self._shares.begin_cut()
         self._cut_cpu_s, self.cut_began_bytes = 0.0, resident_bytes()
 
     def note_rows(self, rows: int) -> None:
         """See :class:`~sorters.cut.feed_share.FeedShare`."""
         self._pace.note(self._cut_cpu_s, rows, time.monotonic())
         if self.cut_began_bytes is not None:
-            self._shares.note_growth(self.name, resident_bytes() - self.cut_began_bytes)
+            self._shares.end_cut(self.name, resident_bytes() - self.cut_began_bytes)
             self.cut_began_bytes = None
 
     @contextlib.contextmanager

@@ -64,7 +64,7 @@ class Cut:
     @property
     def offsets(self) -> int:
         """Raw records to read."""
-        return sum(end - start for start, end in zip(self.start, self.end, strict=True))
+        return sum(self.end) - sum(self.start)
 
     def share(self, number: int, count: int) -> dict[int, tuple[int, int]]:
         """Return which offsets ``[start, end)`` of each raw partition task ``number`` of ``count`` reads.

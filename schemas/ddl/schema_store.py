@@ -12,7 +12,6 @@ pickled store carries no decoded ones.
 import bisect
 from collections import deque
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Self
 
@@ -22,6 +21,7 @@ import numpy.typing as npt
 from schemas.ddl.job import parse_ddl_job, read_undecodable
 from schemas.ddl.schema_change import SchemaChange, SchemaView, StoredTable, plan_job, stored_table
 from schemas.ddl.system_schemas import is_system_schema
+from schemas.ddl.version_history import NO_HISTORY, History
 from schemas.errors import Action, BusError, CorruptDataError
 from schemas.ids import TableId, Ts
 from schemas.rawlog.ddl_record import DdlRecord
@@ -56,37 +56,6 @@ class NoSchema(Enum):
     SYSTEM = "table of a system schema"
 
 
-@dataclass(frozen=True, slots=True)
-class _History:
-    """Versions of one id: ``tables[i]`` holds for ``valid_after[i] < commit_ts <= valid_after[i+1]``; None: gone.
-
-    Never changed: copies of a store share it.
-    """
-
-    valid_after: tuple[Ts, ...] = ()
-    tables: tuple[StoredTable | None, ...] = ()
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return _History, (self.valid_after, self.tables)
-
-    def put(self, ts: Ts, table: StoredTable | None) -> "_History":
-        kept = -1 if self.valid_after and self.valid_after[-1] == ts else len(self.tables)
-        return _History((*self.valid_after[:kept], ts), (*self.tables[:kept], table))
-
-    def at(self, commit_ts: Ts) -> StoredTable | None:
-        index = bisect.bisect_left(self.valid_after, commit_ts) - 1
-        return self.tables[index] if index >= 0 else None
-
-    def without(self, ts: Ts) -> "tuple[_History, list[StoredTable]]":
-        """Return it less the versions that ended at or before ``ts``, and those."""
-        first = max(bisect.bisect_right(self.valid_after, ts) - 1, 0)
-        gone = [table for table in self.tables[:first] if table]
-        return _History(self.valid_after[first:], self.tables[first:]), gone
-
-
-_NONE = _History()
-
-
 class SchemaStore:
     """All versions of all user tables. Only :meth:`apply` and :meth:`gc` change it."""
 
@@ -98,8 +67,8 @@ class SchemaStore:
         self._schemas: dict[int, str] = {}
         self._schema_options: dict[str, tuple[str, str]] = {}
         self._current: dict[TableId, StoredTable] = {}
-        self._logical: dict[TableId, _History] = {}
-        self._physical: dict[TableId, _History] = {}
+        self._logical: dict[TableId, History] = {}
+        self._physical: dict[TableId, History] = {}
         self._superseded: deque[tuple[Ts, bool, TableId]] = deque()
         """Each history that got a version after its first one, with that version's ts, and whether it is a physical
         table's: what :meth:`gc` looks at."""
@@ -384,8 +353,8 @@ class SchemaStore:
         for pid in table.physical_ids:
             self._put(self._physical, pid, ts, table)
 
-    def _put(self, histories: dict[TableId, _History], table_id: TableId, ts: Ts, table: StoredTable | None) -> None:
-        history = histories.get(table_id, _NONE)
+    def _put(self, histories: dict[TableId, History], table_id: TableId, ts: Ts, table: StoredTable | None) -> None:
+        history = histories.get(table_id, NO_HISTORY)
         if history.valid_after and history.valid_after[-1] < ts:
             self._superseded.append((ts, histories is self._physical, table_id))
         histories[table_id] = history.put(ts, table)

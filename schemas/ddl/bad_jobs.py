@@ -46,7 +46,8 @@ class BadJobs:
             if record.kind not in ("job", "undecodable"):
                 error.fields.update(where)
                 raise
-            error.fields.update(where, commit_ts=record.ts, start_ts=record.start_ts, do=ADVICE)
+            error.fields.update(where, commit_ts=record.ts, start_ts=record.start_ts)
+            error.fields.setdefault("do", ADVICE)
             same = record.payload.get("id") if record.kind == "job" else record.payload.get("key")
             self._jobs.setdefault((record.ts, record.start_ts, str(same)), BadJob(job_scope(record), error))
             return None

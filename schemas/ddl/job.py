@@ -6,6 +6,7 @@ Sources: pingcap/tidb ``pkg/meta/model/job.go``; pingcap/tiflow ``cdc/entry/moun
 from dataclasses import dataclass
 from enum import IntEnum
 
+from schemas.ddl.flashback import FLASHBACK_CLUSTER, carried_tables
 from schemas.errors import Action, BusError, CorruptDataError
 from schemas.ids import TableId, Ts
 from schemas.json_text import read_json
@@ -72,6 +73,7 @@ class DdlType(IntEnum):
     RENAME_TABLES = 47
     CREATE_TABLES = 60
     MULTI_SCHEMA_CHANGE = 61
+    RECOVER_SCHEMA = 63
     REORGANIZE_PARTITION = 64
     ALTER_TTL = 65
     REMOVE_TTL = 67
@@ -117,6 +119,7 @@ DDL_TYPE_NAMES: dict[DdlType, str] = {
     DdlType.RENAME_TABLES: "rename tables",
     DdlType.CREATE_TABLES: "create tables",
     DdlType.MULTI_SCHEMA_CHANGE: "alter table multi-schema change",
+    DdlType.RECOVER_SCHEMA: "flashback schema",
     DdlType.REORGANIZE_PARTITION: "alter table reorganize partition",
     DdlType.ALTER_TTL: "alter table ttl",
     DdlType.REMOVE_TTL: "alter table no_ttl",
@@ -162,6 +165,8 @@ class DdlJob:
     """MultipleTableInfos, of create tables and rename tables."""
     renames: tuple[Rename, ...]
     """Of rename tables only."""
+    recovered: tuple[JsonObject, ...] | None
+    """TableInfos of flashback schema; None: the schema's, as it was dropped."""
     referred: tuple[tuple[str, str], ...]
     """Schema and table of what it reads and does not change: of LIKE, and of foreign keys."""
     charset: str
@@ -187,6 +192,7 @@ _MORE_THAN_ONE_TABLE = frozenset(
         DdlType.CREATE_SCHEMA,
         DdlType.DROP_SCHEMA,
         DdlType.MODIFY_SCHEMA_CHARSET,
+        DdlType.RECOVER_SCHEMA,
         DdlType.RENAME_TABLE,
         DdlType.RENAME_TABLES,
         DdlType.CREATE_TABLES,
@@ -219,6 +225,7 @@ def decode_ddl_job_row(
         job = read_json(meta)
         done = int(job["state"]) == JOB_STATE_DONE
         changed = int((job.get("binlog") or {}).get("SchemaVersion") or 0) != 0
+        changed |= job.get("type") == FLASHBACK_CLUSTER  # it counts no version, and changes all of them
         if not (done and changed):
             return None
         int(job["id"])
@@ -345,6 +352,7 @@ def _parse(raw: JsonObject, record: DdlRecord) -> DdlJob:
         table_info=optional_object_in(binlog, "TableInfo"),
         table_infos=tuple(optional_objects_in(binlog, "MultipleTableInfos")),
         renames=_renames(raw) if type_id == DdlType.RENAME_TABLES else (),
+        recovered=carried_tables(raw) if type_id == DdlType.RECOVER_SCHEMA else (),
         referred=tuple(
             (str(item["database"]), str(item["table"]))
             for item in optional_objects_in(raw, "involving_schema_info")

@@ -5,13 +5,13 @@ The rules are TiCDC's (``cdc/entry/schema/snapshot.go``, ``DoHandleDDL``): docs/
 
 import json
 import zlib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
 
 from schemas.ddl.job import DdlJob, DdlType
 from schemas.errors import Action, BusError, CorruptDataError
-from schemas.ids import TableId, Ts
+from schemas.ids import TableId, Ts, physical_ms
 from schemas.tidb.info_json import JsonObject, ci_name, number_in
 from schemas.tidb.table import TableVersion
 from schemas.tidb.table_info import enabled_partitions, is_eligible, table_version
@@ -118,6 +118,21 @@ class SchemaChange:
     """Physical ids whose late rows are skipped in silence."""
 
 
+Dropped = Mapping[int, tuple[Ts, tuple[StoredTable, ...]]]
+"""By the id of a schema: when it was dropped, and the tables, views and sequences that it had."""
+NONE_DROPPED: Final[Dropped] = {}
+DROPPED_KEPT_MS: Final = 7 * 24 * 3600 * 1000
+"""How long a dropped schema is known. TiDB brings back what its garbage collection has left: 10 minutes, unless
+``tidb_gc_life_time`` says otherwise."""
+
+
+def with_dropped(dropped: Dropped, schema_id: int, ts: Ts, tables: Collection[StoredTable]) -> Dropped:
+    """Return what is known after a schema was dropped at ``ts``: by the log alone, so the same to each reader."""
+    oldest_ms = physical_ms(ts) - DROPPED_KEPT_MS
+    kept = {known: old for known, old in dropped.items() if physical_ms(old[0]) >= oldest_ms}
+    return {**kept, schema_id: (ts, tuple(tables))}
+
+
 @dataclass(frozen=True, slots=True)
 class SchemaView:
     """What planning may look at: the schema before the job."""
@@ -125,6 +140,7 @@ class SchemaView:
     tables: Mapping[TableId, StoredTable]
     """Current tables by logical id."""
     schemas: Mapping[int, str]
+    dropped: Dropped = field(default_factory=lambda: NONE_DROPPED)
 
 
 _CREATES = frozenset({DdlType.CREATE_TABLE, DdlType.RECOVER_TABLE})
@@ -144,6 +160,7 @@ def plan_job(job: DdlJob, view: SchemaView) -> SchemaChange:
         DdlType.CREATE_SCHEMA: _plan_schema,
         DdlType.MODIFY_SCHEMA_CHARSET: _plan_schema,
         DdlType.DROP_SCHEMA: _plan_drop_schema,
+        DdlType.RECOVER_SCHEMA: _plan_recover_schema,
         DdlType.CREATE_TABLES: _plan_create_tables,
         DdlType.RENAME_TABLES: _plan_rename_tables,
         DdlType.EXCHANGE_PARTITION: _plan_exchange_partition,
@@ -179,6 +196,21 @@ def _plan_drop_schema(job: DdlJob, view: SchemaView) -> SchemaChange:
         raise _inconsistent(job, "dropped schema is unknown", schema_id=job.schema_id)
     tables = tuple(TableChange(t, None) for t in view.tables.values() if t.schema_id == job.schema_id)
     return SchemaChange(job, name, tables, schema_dropped=True)
+
+
+def _plan_recover_schema(job: DdlJob, view: SchemaView) -> SchemaChange:
+    """``job`` names the schema in its db info alone, perhaps by a new name; ids are the old ones."""
+    if job.db_info is None:
+        raise _inconsistent(job, "schema job without db info")
+    schema_id, name = number_in(job.db_info, "id"), ci_name(job.db_info["db_name"])
+    if job.recovered is not None:
+        tables = [_stored(job, info, schema_id, name) for info in job.recovered]
+    elif schema_id in view.dropped:
+        old = view.dropped[schema_id][1]
+        tables = [replace(table, schema=name, version=job.finished_ts) for table in old]
+    else:
+        raise _inconsistent(job, "schema that is brought back is unknown, as one dropped before the raw log began")
+    return SchemaChange(job, name, tuple(TableChange(None, table) for table in tables))
 
 
 def _plan_create_tables(job: DdlJob, view: SchemaView) -> SchemaChange:

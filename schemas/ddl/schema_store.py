@@ -18,8 +18,17 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from schemas.ddl.flashback import FLASHBACK_CLUSTER, check_cluster_flashback
 from schemas.ddl.job import parse_ddl_job, read_undecodable
-from schemas.ddl.schema_change import SchemaChange, SchemaView, StoredTable, plan_job, stored_table
+from schemas.ddl.schema_change import (
+    NONE_DROPPED,
+    SchemaChange,
+    SchemaView,
+    StoredTable,
+    plan_job,
+    stored_table,
+    with_dropped,
+)
 from schemas.ddl.system_schemas import is_system_schema
 from schemas.ddl.version_history import NO_HISTORY, History
 from schemas.errors import Action, BusError, CorruptDataError
@@ -66,6 +75,9 @@ class SchemaStore:
         """Applied jobs in finished_ts order, less what :meth:`gc` dropped."""
         self._schemas: dict[int, str] = {}
         self._schema_options: dict[str, tuple[str, str]] = {}
+        self._dropped = NONE_DROPPED
+        self._changed_ts = Ts(0)
+        """finished_ts of the last job that changed a user schema, or the snapshot's ts."""
         self._current: dict[TableId, StoredTable] = {}
         self._logical: dict[TableId, History] = {}
         self._physical: dict[TableId, History] = {}
@@ -111,6 +123,7 @@ class SchemaStore:
         Raises:
             DdlDecodeError: the job, or the row that it stands in, does not decode.
             InconsistentDdlError: the job does not fit the schema. The store is unchanged.
+            FlashbackClusterError: it took jobs back that the store has applied. The store is unchanged.
             CorruptDataError: a TableInfo or DBInfo does not decode.
         """
         if record.kind == "job":
@@ -126,7 +139,7 @@ class SchemaStore:
                 self._put_snapshot_table(record)
             case "snapshot_end":
                 self.snapshot_ts = record.ts
-                self._last = (record.ts, frozenset())
+                self._last, self._changed_ts = (record.ts, frozenset()), record.ts
         return None
 
     def gc(self, ts: Ts) -> None:
@@ -305,13 +318,15 @@ class SchemaStore:
         if job.finished_ts < last_ts or (job.finished_ts == last_ts and (job.job_id in last_ids or not last_ids)):
             return None  # landed again, or part of the snapshot already
         change = None
-        if job.type is None:
+        if job.type_id == FLASHBACK_CLUSTER:
+            check_cluster_flashback(record.payload, job.finished_ts, self._changed_ts)
+        elif job.type is None:
             pass  # not replicated: not even applied
         elif is_system_schema(job.schema):
             infos = (job.table_info, *job.table_infos)
             self._system_tables.update(TableId(number_in(info, "id")) for info in infos if info)
         else:
-            change = plan_job(job, SchemaView(self._current, self._schemas))
+            change = plan_job(job, SchemaView(self._current, self._schemas, self._dropped))
             self._commit(change)
         ids = last_ids if job.finished_ts == last_ts else frozenset[int]()
         self._last = (job.finished_ts, ids | {job.job_id})
@@ -339,6 +354,9 @@ class SchemaStore:
         self._truncated.update(change.truncated)
         if change.schema_dropped:
             self._schemas.pop(job.schema_id, None)
+            gone = [table.pre for table in change.tables if table.pre]
+            self._dropped = with_dropped(self._dropped, job.schema_id, ts, gone)
+        self._changed_ts = ts
         self.changes.append(change)
 
     def _remove_table(self, ts: Ts, table: StoredTable) -> None:

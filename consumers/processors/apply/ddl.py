@@ -27,7 +27,7 @@ it until it is there, and a later DDL on its table waits.
 import hashlib
 import logging
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime
 
 import pymysql
@@ -63,7 +63,10 @@ JOB_WAIT_S = 5.0
 """Between two looks at a TiDB's jobs; a long list of them takes it a second (TiCDC waits as long)."""
 LOCK_WAIT_S = 1
 """Of one request for the lock; between two we look who holds it, and whether we shall stop."""
-_SCHEMA_TYPES = frozenset({DdlType.CREATE_SCHEMA, DdlType.DROP_SCHEMA, DdlType.MODIFY_SCHEMA_CHARSET})
+_SCHEMA_TYPES = frozenset(
+    {DdlType.CREATE_SCHEMA, DdlType.DROP_SCHEMA, DdlType.RECOVER_SCHEMA, DdlType.MODIFY_SCHEMA_CHARSET}
+)
+_RECOVERS: Mapping[int, str] = {DdlType.RECOVER_TABLE: "table", DdlType.RECOVER_SCHEMA: "database with all its tables"}
 DDL_SQL_MODE = "STRICT_TRANS_TABLES,NO_AUTO_VALUE_ON_ZERO,NO_ENGINE_SUBSTITUTION,ALLOW_INVALID_DATES"
 
 _SYNTAX_MODES = {
@@ -319,11 +322,12 @@ class DdlRunner:
         ddl = mark.ddl
         if may_heal(error):
             return general_error(error, **_where(mark))
-        if ddl.ddl_type == DdlType.RECOVER_TABLE and not is_refusal(error):
+        what = _RECOVERS.get(ddl.ddl_type) if not is_refusal(error) else None
+        if what is not None:
             return RecoverRefusedError(
-                "destination cannot bring a dropped table back; create the table there, empty, and resume: that is "
-                "noticed; then `tidebus table backfill` brings its rows (with `initial` they come by themselves); or "
-                "copy it there by hand as it stood upstream at commit_ts (a dump of that ts) and resume",
+                f"destination cannot bring back what was dropped; create the {what} there, empty, and resume: that is "
+                "noticed; then `tidebus table backfill` brings rows (with `initial` they come by themselves); or "
+                "copy them there by hand as they stood upstream at commit_ts (a dump of that ts) and resume",
                 **_where(mark),
                 start_ts=mark.start_ts,
                 errno=errno(error),

@@ -17,6 +17,7 @@ DDL_EVENT_OF_TYPE: dict[str, str] = {
     "create view": "create view",
     "drop view": "drop view",
     "recover table": "recover table",
+    "flashback schema": "recover database",
     "modify schema charset and collate": "modify schema charset and collate",
     "add partition": "add table partition",
     "drop partition": "drop table partition",
@@ -54,7 +55,7 @@ here is never ignored."""
 ALIASES = {"create database": "create schema", "drop database": "drop schema"}
 
 ALTER_TABLE_EVENTS = frozenset(DDL_EVENT_OF_TYPE.values()) - {
-    *("create schema", "drop schema", "modify schema charset and collate"),
+    *("create schema", "drop schema", "recover database", "modify schema charset and collate"),
     *("create table", "drop table", "truncate table", "recover table"),
     *("create view", "drop view", "add foreign key", "drop foreign key", "add fulltext index", "create hybrid index"),
 }

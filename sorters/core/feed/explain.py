@@ -29,6 +29,11 @@ _KEYS: Final = {
 }
 """What stands in the messages' keys; the other protocols take the handle key's columns."""
 
+_RECOVERS: Final = (
+    "RECOVER TABLE, FLASHBACK TABLE and FLASHBACK DATABASE need a TiDB that still has what was dropped; any other "
+    "destination stops with apply.recover_refused, which says what to make there by hand"
+)
+
 
 class SinkTopicFacts(Protocol):
     """What a broker says of a topic that is there."""
@@ -111,6 +116,8 @@ def explain(
     used = {table.topic for table in tables if table.topic is not None} | {config.default_topic}
     left_out = not_told(store, ts, feed)
     notes = (*config.notes, *_shared_subjects(tables), *([str(left_out)] if left_out else []))
+    if config.uri.server is not None:
+        notes += (_RECOVERS,)
     return Explanation(ts=ts, tables=tables, acls=_acls(sorted(used), config, topics), notes=notes)
 
 

@@ -8,8 +8,11 @@ from schemas.ddl.schema_change import StoredTable
 from schemas.ddl.schema_store import SchemaStore
 from schemas.ids import TableId, Ts
 from schemas.rawlog.frontier import FrontierRecord, HeldTables
+from schemas.tidb.info_json import number_in
 from sorters.core.encode.wire.protocol import Partitions
 from sorters.core.feed.feed import CompiledFeed
+
+_BRINGS_SCHEMA = frozenset({DdlType.CREATE_SCHEMA, DdlType.RECOVER_SCHEMA})
 
 
 def tables_between(store: SchemaStore, after_ts: Ts, upto_ts: Ts, feed: CompiledFeed) -> Iterator[StoredTable]:
@@ -31,8 +34,8 @@ def schemas_at(store: SchemaStore, ts: Ts, feed: CompiledFeed) -> set[str]:
             break
         if change.schema_dropped:
             names[change.job.schema_id] = change.schema
-        elif change.job.type is DdlType.CREATE_SCHEMA:
-            names.pop(change.job.schema_id, None)
+        elif change.job.type in _BRINGS_SCHEMA and change.job.db_info is not None:
+            names.pop(number_in(change.job.db_info, "id"), None)
     return {name for name in names.values() if feed.filter.matches_schema(name)}
 
 

@@ -11,6 +11,7 @@ Rows of a table image go with the changes of the cut that ends at their ts S, an
 watermark is at S or above has them. While changes are left out for images to come, nothing is tagged.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
@@ -20,10 +21,13 @@ from schemas.ddl.schema_change import SchemaChange, StoredTable
 from schemas.ids import Ts
 from schemas.tidb.table import TableVersion
 from sorters.core.cut.images import LeftOut
+from sorters.core.lake.errors import LakeSchemaError
 
 TAG_PREFIX = "wm_"
 _WITHOUT_ROWS = frozenset({DdlType.DROP_PARTITION, DdlType.TRUNCATE_PARTITION, DdlType.EXCHANGE_PARTITION})
 """DDL that make rows come or go with no row change."""
+_RECOVERS = frozenset({DdlType.RECOVER_TABLE, DdlType.RECOVER_SCHEMA})
+_TO = re.compile(r"\sTO\s", re.IGNORECASE)
 _EMPTIES = frozenset({DdlType.TRUNCATE_TABLE, DdlType.CREATE_TABLE, DdlType.CREATE_TABLES})
 
 
@@ -98,9 +102,32 @@ def steps_of_cut(after_ts: Ts, upto_ts: Ts, ddl_ts: Iterable[Ts]) -> tuple[tuple
     return tuple(pairwise(borders))
 
 
-def removes_rows_in_silence(change: SchemaChange) -> bool:
-    """Tell whether a DDL makes rows of a table come or go that no row change speaks of, and the table stays."""
-    return change.job.type in _WITHOUT_ROWS
+def is_imaged(table: TableVersion, left_out: LeftOut | None) -> bool:
+    """Tell whether a table's rows are to come by an image, as a cut says that leaves them out."""
+    return left_out is not None and any(map(left_out.of_table, table.physical_ids))
+
+
+def check_rows(change: SchemaChange, lake_table: str, *, is_there: bool, imaged: bool) -> None:
+    """Let a lake table that shows rows as they are follow a DDL that stays within what row changes and images say.
+
+    Args:
+        is_there: it has been made.
+        imaged: as :func:`is_imaged` says.
+
+    Raises:
+        LakeSchemaError: the DDL makes rows come or go that neither speaks of.
+    """
+    reason = None
+    if is_there and change.job.type in _WITHOUT_ROWS:
+        reason = "it makes rows come or go with no row change; drop the lake table and replicate it anew"
+    elif not imaged and change.job.type in _RECOVERS and _TO.search(change.job.query):
+        reason = (
+            "a table comes back with rows under a name by which no lake table has them; put its start_ts into "
+            "filter.ignore-txn-start-ts and resume; then `tidebus table backfill` brings them"
+        )
+    if reason is not None:
+        where = {"table": lake_table, "query": change.job.query, "start_ts": change.job.start_ts}
+        raise LakeSchemaError("lake table cannot follow a ddl", **where, reason=reason)
 
 
 def empties(change: SchemaChange) -> bool:

@@ -15,7 +15,9 @@ from schemas.sink.sql_rows import ResyncStep
 from sorters.core.sql.restore import restore, restore_tokens
 from sorters.core.sql.tokens import MODE_NO_BACKSLASH_ESCAPES, UnsupportedSqlError, quote_name, split_statements
 
-_SCHEMA_TYPES = frozenset({DdlType.CREATE_SCHEMA, DdlType.DROP_SCHEMA, DdlType.MODIFY_SCHEMA_CHARSET})
+_SCHEMA_TYPES = frozenset(
+    {DdlType.CREATE_SCHEMA, DdlType.DROP_SCHEMA, DdlType.RECOVER_SCHEMA, DdlType.MODIFY_SCHEMA_CHARSET}
+)
 
 
 class Eligibility(Enum):

@@ -212,6 +212,11 @@ def _flashback_table(cursor: Cursor, charset: str) -> str:
     return f"FLASHBACK TABLE {name}" + (f" TO {cursor.name()}" if cursor.accept("TO") else "")
 
 
+def _flashback_database(cursor: Cursor, charset: str) -> str:
+    name = cursor.schema_name()
+    return f"FLASHBACK DATABASE {name}" + (f" TO {cursor.schema_name()}" if cursor.accept("TO") else "")
+
+
 def _alter_table(cursor: Cursor, charset: str) -> str:
     return f"ALTER TABLE {cursor.table_name()}{alter_specs(cursor, charset)}"
 
@@ -295,6 +300,8 @@ _STATEMENTS: tuple[tuple[tuple[str, ...], Callable[[Cursor, str], str]], ...] = 
     (("TRUNCATE",), _truncate),
     (("RECOVER", "TABLE"), _recover_table),
     (("FLASHBACK", "TABLE"), _flashback_table),
+    (("FLASHBACK", "DATABASE"), _flashback_database),
+    (("FLASHBACK", "SCHEMA"), _flashback_database),
     (("ALTER", "TABLE"), _alter_table),
     (("CREATE",), _create_view),
 )

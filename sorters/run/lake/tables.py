@@ -21,12 +21,13 @@ from sorters.core.lake.changes import written_columns
 from sorters.core.lake.columns import checked_name, key_names, lake_columns, lake_type
 from sorters.core.lake.commits import (
     LakeProgress,
+    check_rows,
     empties,
     filled_columns,
+    is_imaged,
     is_renamed,
     is_torn,
     may_tag,
-    removes_rows_in_silence,
     unfinished_tag,
 )
 from sorters.core.lake.errors import LakeSchemaError
@@ -222,7 +223,7 @@ class LakeTables:
                 self._begin_anew(change, table, store, left_out)
             # Where a filter leaves the DDL out and rows have other columns from here on, they bring them.
             if self._covers(table.post) and is_sent:
-                self._follow_table(change, table, store)
+                self._follow_table(change, table, store, left_out)
             elif table.pre is not None and self._covers(table.pre) and not self._covers(table.post):
                 self._tables.pop(self.name(store.decoded(table.pre)), None)
 
@@ -311,13 +312,15 @@ class LakeTables:
         table = self._known(self.name(version))
         if table is None or self._settings.mode == "append" or table.progress().watermark_ts >= ts:
             return
-        is_imaged = left_out is not None and any(map(left_out.of_table, version.physical_ids))
-        if is_imaged or table.table_id != version.table_id:
+        imaged = is_imaged(version, left_out)
+        if imaged or table.table_id != version.table_id:
             self._check_lease()
-            table.evolve(Evolution(), version.table_id, None, ts, image_to_come=is_imaged)
+            table.evolve(Evolution(), version.table_id, None, ts, image_to_come=imaged)
             log.info("lake table begins anew", extra={"table": str(table.name), "ts": ts})
 
-    def _follow_table(self, change: SchemaChange, sides: TableChange, store: SchemaStore) -> None:
+    def _follow_table(
+        self, change: SchemaChange, sides: TableChange, store: SchemaStore, left_out: LeftOut | None
+    ) -> None:
         assert sides.post is not None
         post, mode, ts = store.decoded(sides.post), self._settings.mode, change.job.finished_ts
         name = self.name(post)
@@ -325,17 +328,14 @@ class LakeTables:
             self._check_rename(store.decoded(sides.pre), post)
         table = self._known(name)
         self._check_lease()
+        if table is not None and table.schema_ts >= post.version:
+            return
+        if mode == "upsert":
+            check_rows(change, str(name), is_there=table is not None, imaged=is_imaged(post, left_out))
         if table is None:
             if sides.pre is None:
                 self._take(name, self._create(NewTable(name, post, ts, image_to_come=False)))
             return
-        if table.schema_ts >= post.version:
-            return
-        if mode == "upsert" and removes_rows_in_silence(change):
-            reason = "it makes rows come or go with no row change; drop the lake table and replicate it anew"
-            raise LakeSchemaError(
-                "lake table cannot follow a ddl", table=str(name), query=change.job.query, reason=reason
-            )
         emptied_at = ts if mode == "upsert" and empties(change) else None
         evolution = self._evolution(table, post)
         pre = None if sides.pre is None else store.decoded(sides.pre)

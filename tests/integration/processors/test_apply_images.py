@@ -115,21 +115,37 @@ def test_apply_killed_at_every_statement_of_an_image_goes_on_exactly_once(
     assert died >= statements - 5 > 30
 
 
+TABLE_BY_HAND = "CREATE TABLE d.a (id INT PRIMARY KEY, v INT)"
+
+
+@pytest.mark.parametrize(
+    ("dropped", "brought_back", "by_hand"),
+    [
+        ("DROP TABLE `a`", "RECOVER TABLE `a`", [TABLE_BY_HAND]),
+        ("DROP TABLE `a`", "FLASHBACK TABLE `a`", [TABLE_BY_HAND]),
+        ("RENAME TABLE `a` TO `gone`", "FLASHBACK TABLE `b` TO `a`", [TABLE_BY_HAND]),
+        ("DROP DATABASE `d`", "FLASHBACK DATABASE `d`", ["CREATE DATABASE d", TABLE_BY_HAND]),
+    ],
+)
 def test_apply_a_table_that_is_not_recovered_there_is_made_empty_and_backfilled(
-    mariadb: LocalMariaDb, feed: str
+    mariadb: LocalMariaDb, feed: str, dropped: str, brought_back: str, by_hand: list[str]
 ) -> None:
     two_tables(mariadb)
     log = SinkLog()
     log.rows(0, A, 8, *((INSERT, str(n), f"({n},{n})") for n in range(1, 5)))
-    log.ddl(9, DdlType.DROP_TABLE, "d.a", "DROP TABLE `a`", pre="d.a")
-    log.ddl(10, DdlType.RECOVER_TABLE, "d.a", "RECOVER TABLE `a`")
+    if "DATABASE" in dropped:
+        log.ddl(9, DdlType.DROP_SCHEMA, "d", dropped)
+        log.ddl(10, DdlType.RECOVER_SCHEMA, "d", brought_back)
+    else:
+        log.ddl(9, DdlType.DROP_TABLE, "d.a", dropped, pre="d.a")
+        log.ddl(10, DdlType.RECOVER_TABLE, "d.a", brought_back)
     log.rows(0, A, 11, (UPDATE, "1", "(1,100)"), (DELETE, "2", ""), (INSERT, "9", "(9,90)"))
     log.image(0, A, 20, ("1", "(1,100)"), ("3", "(3,3)"), ("4", "(4,4)"), ("9", "(9,90)"))
     log.rows(0, A, 21, (UPDATE, "3", "(3,300)"))
     log.watermark(30)
     with pytest.raises(RecoverRefusedError, match="`tidebus table backfill`"):
         Processor(mariadb, log, feed).apply(30)
-    run_sql(mariadb, "CREATE TABLE d.a (id INT PRIMARY KEY, v INT)")
+    run_sql(mariadb, *by_hand)
     Processor(mariadb, log, feed, revision=2).apply(30)
     assert table(mariadb, "d.a") == [(1, 100), (3, 300), (4, 4), (9, 90)]
 

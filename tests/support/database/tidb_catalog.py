@@ -59,6 +59,7 @@ class TidbCatalog:
     def __post_init__(self) -> None:
         self._numbers = count(100)
         self._dropped: dict[tuple[str, str], _Table] = {}
+        self._dropped_databases: dict[str, dict[str, _Table]] = {}
         self._notes = sqlite3.connect(":memory:", check_same_thread=False, isolation_level=None)
         for function in ("FROM_UNIXTIME", "UNIX_TIMESTAMP"):
             self._notes.create_function(function, 1, lambda time_s: time_s)
@@ -169,7 +170,7 @@ class TidbCatalog:
         self.databases.setdefault(name, {})
 
     def drop_database(self, _: str, name: str) -> None:
-        self._tables_of(name)
+        self._dropped_databases[name] = self._tables_of(name)
         del self.databases[name]
 
     def alter_database(self, _: str, name: str) -> None:
@@ -188,6 +189,16 @@ class TidbCatalog:
         if (schema or self.in_use, name) not in self._dropped:
             raise _RefusedError(1105, f"Can't find dropped/truncated table '{name}' in GC safe point")
         self.databases[schema or self.in_use][name] = self._dropped.pop((schema or self.in_use, name))
+
+    def flashback(self, _: str, schema: str, name: str, new_name: str) -> None:
+        self.recover(_, schema, name)
+        tables = self.databases[schema or self.in_use]
+        tables[new_name or name] = tables.pop(name)
+
+    def flashback_database(self, _: str, name: str, new_name: str) -> None:
+        if name not in self._dropped_databases:
+            raise _RefusedError(1105, f"Can't find dropped database '{name}' in GC safe point")
+        self.databases[new_name or name] = self._dropped_databases.pop(name)
 
     def rename(self, sql: str, schema: str, name: str, new_schema: str, new_name: str) -> None:
         table = self._table(schema, name)
@@ -218,6 +229,8 @@ _CHANGES: tuple[tuple[str, _Change], ...] = (
     (rf"CREATE (?:OR REPLACE )?ALGORITHM = .*? VIEW {_NAME} ", TidbCatalog._create),
     (rf"DROP (?:TABLE|VIEW) {_NAME}$", TidbCatalog.drop_table),
     (rf"RECOVER TABLE {_NAME}$", TidbCatalog.recover),
+    (rf"FLASHBACK TABLE {_NAME}(?: TO `([^`]+)`)?$", TidbCatalog.flashback),
+    (r"FLASHBACK DATABASE `([^`]+)`(?: TO `([^`]+)`)?$", TidbCatalog.flashback_database),
     (rf"RENAME TABLE {_NAME} TO {_NAME}$", TidbCatalog.rename),
     (rf"TRUNCATE TABLE {_NAME}$", TidbCatalog.truncate),
     (rf"ALTER TABLE {_NAME} EXCHANGE PARTITION `[^`]+` WITH TABLE {_NAME}$", TidbCatalog.exchange),

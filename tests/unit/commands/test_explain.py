@@ -174,3 +174,10 @@ def test_remount_command_refuses_an_empty_interval_before_it_starts_anything(
     arguments = ["remount", "--kafka", "h:1", "--from-ts", "5", "--to-ts", "5", "--sink-uri", uri]
     assert run_cli(arguments) == 2
     assert "--from-ts must be below --to-ts" in capsys.readouterr().err
+
+
+def test_explain_of_a_database_says_what_flashback_needs_there() -> None:
+    config = load_changefeed("mysql://root@h:1/")
+    notes = explain(store(), Ts(10), config, compile_feed(config, "default")).notes
+    assert any("FLASHBACK DATABASE" in note and "apply.recover_refused" in note for note in notes)
+    assert not any("FLASHBACK" in note for note in explanation_of(EXTENDED, store()).notes)

@@ -23,6 +23,7 @@ from schemas.ids import Ts, UpstreamId
 from schemas.nodes.changefeed import ChangefeedInfo, decode_changefeed_info, encode_changefeed_info
 from schemas.sink.sql_rows import SqlDdl
 from tests.support.database.fake_tidb import Answer, FakeTidb
+from tests.support.database.tidb_catalog import TidbCatalog
 from tests.support.recorded.recording import TIDB_DATA, read_jsonl
 
 RECORDED = TIDB_DATA.parent / "ticdc-sql"
@@ -161,22 +162,24 @@ def test_exchange_partition_at_a_tidb_is_noticed_by_the_tables_id(version: str) 
         connection.close()
 
 
-def recover(query: str) -> SqlDdl:
+def recover(query: str, ddl_type: DdlType = DdlType.RECOVER_TABLE) -> SqlDdl:
     return SqlDdl(
         commit_ts=Ts(10),
-        ddl_type=DdlType.RECOVER_TABLE,
+        ddl_type=ddl_type,
         schema="rec",
-        table="lk",
+        table="" if ddl_type is DdlType.RECOVER_SCHEMA else "lk",
         pre_schema="",
         pre_table="",
         query=query,
     )
 
 
-def run(server: FakeTidb, ddl: SqlDdl) -> None:
+def run(server: FakeTidb, ddl: SqlDdl, *, leads: bool = False) -> None:
     config = load_changefeed(server.uri)
     assert config.uri.server is not None
     destination = DatabaseDestination(Connector(config.uri.server, config), "feed", 1, StatementSettings())
+    if leads:
+        destination.lead(1, bytes(16))
     DdlRunner(destination=destination).run(DdlMark(b"p", Ts(9), ddl, 0))
 
 
@@ -192,6 +195,37 @@ def test_a_recover_that_the_destination_cannot_follow_is_a_stop_of_its_own(refus
         run(server, recover("RECOVER TABLE `lk`"))
     assert caught.value.code == "apply.recover_refused"
     assert (caught.value.fields["table"], caught.value.fields["commit_ts"]) == ("rec.lk", 10)
+
+
+@pytest.mark.parametrize("refusal", [SYNTAX, (1105, "Can't find dropped table 'lk' in GC safe point 2026-11-22")])
+def test_a_flashback_that_the_destination_cannot_follow_says_what_to_make_by_hand(refusal: Answer) -> None:
+    with (
+        FakeTidb(tidb({}, {"FLASHBACK": refusal})) as server,
+        pytest.raises(RecoverRefusedError, match="create the table there, empty, and resume"),
+    ):
+        run(server, recover("FLASHBACK TABLE `lk_old` TO `lk`"))
+    with (
+        FakeTidb(tidb({}, {"FLASHBACK": refusal})) as server,
+        pytest.raises(RecoverRefusedError, match="create the database with all its tables there, empty") as caught,
+    ):
+        run(server, recover("FLASHBACK DATABASE `rec`", DdlType.RECOVER_SCHEMA))
+    assert (caught.value.code, caught.value.fields["table"]) == ("apply.recover_refused", "rec")
+
+
+def test_a_flashback_runs_at_a_tidb_that_has_what_was_dropped() -> None:
+    catalog = TidbCatalog()
+    with catalog.serve() as served:
+        for sql in ("CREATE DATABASE `rec`", "CREATE TABLE `rec`.`lk` (a INT)", "DROP TABLE `rec`.`lk`"):
+            catalog.answer(sql)
+        run(served.server, recover("FLASHBACK TABLE `lk` TO `back`"), leads=True)
+        assert catalog.tables == {"rec.back"}
+        catalog.answer("DROP DATABASE `rec`")
+        # No USE of a database that is not there yet: a TiDB would refuse it.
+        run(served.server, recover("FLASHBACK DATABASE `rec`", DdlType.RECOVER_SCHEMA), leads=True)
+        assert catalog.tables == {"rec.back"}
+        catalog.answer("DROP DATABASE `rec`")
+        run(served.server, recover("FLASHBACK DATABASE `rec` TO `rec3`", DdlType.RECOVER_SCHEMA), leads=True)
+        assert catalog.tables == {"rec3.back"}
 
 
 def test_a_recover_that_we_may_not_do_is_none() -> None:

@@ -88,7 +88,7 @@ _STEPS: Final[Mapping[str, tuple[tuple[str, ...], tuple[Verb, ...]]]] = {
     ),
     "apply.recover_refused": (
         (
-            "Create the table at the destination, empty, with upstream's columns and keys.",
+            "Create the table at the destination, empty, with upstream's columns and keys; of a database all of them.",
             "Then resume: that is noticed.",
             "Backfill the table (on its page), which brings its rows; with initial they come by themselves.",
         ),
@@ -99,6 +99,15 @@ _STEPS: Final[Mapping[str, tuple[tuple[str, ...], tuple[Verb, ...]]]] = {
         (
             "ZooKeeper's numbers went back, as when its data were restored: what sorters write now is passed over.",
             "Resume from another checkpoint, at or below its own: that gives it a new topic.",
+        ),
+        ("update", "resume"),
+    ),
+    "schema.flashback_cluster": (
+        (
+            "FLASHBACK CLUSTER took DDL back: what is known of the tables is wrong from there on.",
+            "Begin a raw log of a new --upstream name, and make the destination's tables as they stand upstream.",
+            "Create the changefeed anew on it.",
+            "If that DDL was of no table of this one: pass it by (ignore-txn-start-ts) and resume.",
         ),
         ("update", "resume"),
     ),

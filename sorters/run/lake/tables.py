@@ -16,6 +16,7 @@ from schemas.tidb.table import TableVersion
 from sorters.core.cut.cut import Cut
 from sorters.core.cut.images import LeftOut
 from sorters.core.feed.ddl_filter import events_to_send
+from sorters.core.feed.ddl_route import check_new_targets
 from sorters.core.feed.feed import CompiledFeed
 from sorters.core.lake.changes import written_columns
 from sorters.core.lake.columns import checked_name, key_names, lake_columns, lake_type
@@ -215,8 +216,9 @@ class LakeTables:
 
         Raises:
             LakeSchemaError: one cannot follow it.
-            TableBecameIneligibleError, RenameIntoFilterError: the changefeed must not go on.
+            TableBecameIneligibleError, RenameIntoFilterError, TableRouteConflictError: the changefeed must not go on.
         """
+        check_new_targets(change, store, self._feed)
         is_sent = bool(events_to_send(change, self._feed))
         for table in change.tables:
             if self._covers(table.post) and not self._covers(table.pre):

@@ -20,7 +20,11 @@ from tests.integration.processors.test_apply_images import killed_everywhere
 from tests.support.database.apply import Crash, Faults, Processor, faulty_connections, rows, run_sql, table
 from tests.support.database.apply_tables import feed
 from tests.support.database.mariadb import mariadb
+from tests.support.recorded.ddl_jobs import snapshot, table_info
 from tests.support.topics.sink_log import SinkLog, form
+from tests.unit.images.test_image_chunks import ONE, TWO, S, inserts, raw_chunk
+from tests.unit.images.test_resync import UNIQUE, database, opened, resynced, said_of
+from tests.unit.images.test_routed_resync import ROUTE
 
 __all__ = ["feed", "mariadb"]
 
@@ -150,6 +154,28 @@ def test_apply_a_ddl_that_makes_keys_others_lets_no_row_be_deleted(
     log.watermark(30)
     Processor(mariadb, log, feed).apply(30)
     assert (table(mariadb, "d.t") == left) if left else (len(table(mariadb, "d.t")) == before)
+
+
+def test_apply_resync_of_a_routed_table_leaves_the_one_of_its_source_name_alone(
+    mariadb: LocalMariaDb, feed: str
+) -> None:
+    """What a sorter makes of a chunk, and of the keys of a table that no range tells, goes to the target alone."""
+    run_sql(
+        mariadb,
+        *("DROP DATABASE IF EXISTS d", "DROP DATABASE IF EXISTS far", "CREATE DATABASE d", "CREATE DATABASE far"),
+        *(f"CREATE TABLE {name} (id INT PRIMARY KEY, v INT)" for name in ("d.one", "far.x_one", "far.x_two")),
+        *(f"INSERT INTO {name} VALUES (-5, -1), (3, -1), (40, -1)" for name in ("d.one", "far.x_one", "far.x_two")),
+    )
+    log = SinkLog()
+    store = snapshot(("d", 1, [table_info(11, "one"), {**table_info(12, "two"), "pk_is_handle": False, **UNIQUE}]))
+    by = database(ROUTE, store)
+    log.add_all(said_of(opened(TWO), store, by))
+    log.add_all(resynced(by, raw_chunk(ONE, 0, 3, 500), raw=(inserts(ONE, 7, ts=S - 9),)))
+    log.watermark(S + 10)
+    Processor(mariadb, log, feed).apply(S + 10)
+    assert table(mariadb, "far.x_one") == [(3, 3), (500, 0)]
+    assert [key for key, _ in table(mariadb, "d.one")] == [-5, 3, 40]
+    assert len(table(mariadb, "far.x_two")) == 3, "its keys are noted only"
 
 
 def test_apply_a_renamed_table_goes_on_being_resynced(mariadb: LocalMariaDb, feed: str) -> None:

@@ -18,6 +18,7 @@ from schemas.sink.sql_rows import (
     encode_rows,
     encode_watermark,
 )
+from sorters.core.records.order import OutputRecords
 
 
 def form(name: str, *columns: str, key: Sequence[str] = ("id",), version: int = 1) -> TableForm:
@@ -39,6 +40,11 @@ class SinkLog:
     def rows(self, part: int, table: TableForm, commit_ts: int, *rows: tuple[RowOp, str, str]) -> None:
         """Write one transaction's rows of a table as one message: (op, key literal, row literal)."""
         self._rows(part, table, commit_ts, commit_ts - 1, rows)
+
+    def add_all(self, records: OutputRecords) -> None:
+        """Write records as a sorter has made them."""
+        for record in records.to_pylist():
+            self.add(record["partition"], record["position"], record["key"], record["value"])
 
     def image(self, part: int, table: TableForm, ts: int, *rows: tuple[str, str]) -> None:
         """Write rows of a table's image as one message: (key and row literal). Without ``uniques`` the key is one."""

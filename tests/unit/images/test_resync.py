@@ -70,12 +70,12 @@ def resynced(by: FeedProgram, *chunks: RawChunk, raw: tuple[bytes, ...] = ()) ->
     return whole.records
 
 
-def applied(records: OutputRecords, stale: dict[int, int]) -> dict[int, int]:
-    """Return what a database has of d.one afterwards, that had ``stale`` before: each claim's statements, run."""
+def applied(records: OutputRecords, stale: dict[int, int], name: str = "d.one") -> dict[int, int]:
+    """Return what a database has of a table afterwards, that had ``stale`` before: each claim's statements, run."""
     server = sqlite3.connect(":memory:")
-    server.execute("ATTACH ':memory:' AS d")
-    server.execute("CREATE TABLE d.one (id INTEGER PRIMARY KEY, v INTEGER)")
-    server.executemany("INSERT INTO d.one VALUES (?, ?)", stale.items())
+    server.execute(f"ATTACH ':memory:' AS {name.partition('.')[0]}")
+    server.execute(f"CREATE TABLE {name} (id INTEGER PRIMARY KEY, v INTEGER)")
+    server.executemany(f"INSERT INTO {name} VALUES (?, ?)", stale.items())
     queue = PartitionQueue(0, start_position(Ts(1)), 0)
     for offset, record in enumerate(records.to_pylist()):
         queue.feed(position=record["position"], offset=offset, key=record["key"], value=record["value"])
@@ -85,7 +85,7 @@ def applied(records: OutputRecords, stale: dict[int, int]) -> dict[int, int]:
         for statement in statements(claim.rows, StatementSettings()):
             server.execute(statement.sql.decode())
         queue.arrived()
-    return dict(server.execute("SELECT id, v FROM d.one"))
+    return dict(server.execute(f"SELECT id, v FROM {name}"))
 
 
 def test_rows_that_a_chunk_lacks_are_deleted_and_what_came_after_it_stays() -> None:

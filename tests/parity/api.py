@@ -2,10 +2,11 @@
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cache
+from dataclasses import replace
 from typing import Any, Final
 
 from consumers.control.api.replica_config import from_api, replica_config
+from consumers.control.api.requests import FeedBody, feed_request
 from schemas.config.changefeed import load_changefeed
 from schemas.errors import BusError
 from schemas.ids import Ts
@@ -40,10 +41,11 @@ def judge_path(row: Row) -> Verdict:
     return shown(row, path.partition("?")[0].rpartition("/")[2], path)
 
 
-@cache
 def _api() -> Api:
+    """Return one with a changefeed, of which an earlier row has removed nothing."""
     bus = Memory()
     bus.now = Ts(470642030000000000)
+    bus.create(feed_request(FeedBody(changefeed_id="cf", sink_uri=URI)), "default")
     return Api(bus)
 
 
@@ -70,9 +72,8 @@ def judge_fields(row: Row, configs: Iterable[Mapping[str, Any]]) -> Verdict:
         except BusError as error:
             return Verdict(Mark.UNKNOWN, str(error))
         names |= set(_paths(config))
-    return Verdict(
-        Mark.DIFFERS, f"{row.how}; the {len(names)} that recorded TiCDCs were sent or show are taken as a whole"
-    )
+    said = f"{row.how}; the {len(names)} that recorded TiCDCs were sent or show are taken as a whole"
+    return shown(replace(row, how=said), "exchanges")
 
 
 def recorded_configs() -> Iterator[dict[str, Any]]:

@@ -1,19 +1,34 @@
 """Rows of `cdc`'s verbs and flags: our commands as click has them."""
 
+from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
 import click
 
 from compose.cli import cli
-from tests.parity.evidence import shown
+from tests.parity.evidence import names_it, shown
 from tests.parity.rows import Mark, Row, Verdict
 from tests.support.recorded.recorded_ticdc import cli_calls
 from tests.unit.api.test_cdc_cli_calls import reason_for
 from tests.unit.api.test_cdc_cli_flags import CALLS
 
-RECORDED: Final = "tests/unit/api/test_cdc_cli_calls.py"
-FLAGS: Final = "tests/unit/api/test_cdc_cli_flags.py"
+RECORDED: Final = "tests/unit/api/test_cdc_cli_calls.py::test_each_recorded_call_of_cdc_cli_ends_and_prints_the_same"
+FLAGS: Final = "tests/unit/api/test_cdc_cli_flags.py::test_flag_of_cdc_cli_does_what_it_is_for"
+
+
+@dataclass(frozen=True, slots=True)
+class Called:
+    """A call of our command, and the test that makes it."""
+
+    test: str
+    """``path::function``."""
+    case: str
+    """One of its cases: whose recording, or the arguments."""
+
+    def __str__(self) -> str:
+        path, _, function = self.test.partition("::")
+        return f"`{function}[{self.case}]` in `{path}`"
 
 
 def judge_command(row: Row) -> Verdict:
@@ -32,39 +47,39 @@ def judge_command(row: Row) -> Verdict:
     if row.how.startswith("note: "):
         return Verdict(Mark.NO_EFFECT, row.how)
     if words[:1] == ["cli"] and not row.test:
-        called = calling_test(words[1:], command, option)
-        if called:
-            return Verdict(Mark.DIFFERS, f"{row.how} (`{called}`)") if row.how else Verdict(Mark.SAME, f"`{called}`")
+        called = call_of(words[1:], command, option)
+        if called is not None:
+            return Verdict(Mark.DIFFERS, f"{row.how} ({called})") if row.how else Verdict(Mark.SAME, str(called))
     return shown(row, option or words[-1])
 
 
-def calling_test(words: list[str], command: click.Command, option: str) -> str:
-    """Return the test that calls a verb, with an option by any of its names; '': none does."""
+def call_of(words: list[str], command: click.Command, option: str) -> Called | None:
+    """Return a tested call of a verb, with an option by any of its names; None: there is none."""
     spelt = {
         name
         for parameter in command.params
         if option in (*parameter.opts, *parameter.secondary_opts)
         for name in (*parameter.opts, *parameter.secondary_opts)
     }
-    for test, calls in _calls().items():
-        for call in calls:
-            if list(call[: len(words)]) == words and (
-                not option or any(argument.partition("=")[0] in spelt for argument in call[len(words) :])
-            ):
-                return test
-    return ""
+    for arguments, called in _calls():
+        if list(arguments[: len(words)]) == words and (
+            not option or any(argument.partition("=")[0] in spelt for argument in arguments[len(words) :])
+        ):
+            return called
+    return None
 
 
 @cache
-def _calls() -> dict[str, tuple[tuple[str, ...], ...]]:
-    """Return by test what it calls: the recorded calls that end and print here as there, then those of our own."""
-    recorded = tuple(
-        tuple(call["args"])
+def _calls() -> tuple[tuple[tuple[str, ...], Called], ...]:
+    """Return arguments that tests call: the recorded ones that end and print here as there, then those of our own."""
+    assert names_it(RECORDED, "cli_calls") and names_it(FLAGS, "CALLS"), "the tests are called otherwise"
+    recorded = [
+        (tuple(call["args"]), Called(RECORDED, name))
         for name in ("classic", "new")
         for call in cli_calls(name)
         if not reason_for(name, call["args"]) and call["exit"] in (0, 124)
-    )
-    return {RECORDED: recorded, FLAGS: tuple(tuple(call.split()) for call in CALLS)}
+    ]
+    return (*recorded, *((tuple(call.split()), Called(FLAGS, call)) for call in CALLS))
 
 
 def command_of(words: list[str]) -> click.Command | None:

@@ -1,13 +1,17 @@
 """Rows of protocols, DDL types and event names, and of metrics."""
 
 from functools import cache
+from typing import Final
 
 from schemas.config.filter.event_names import EVENT_NAMES
 from schemas.ddl.job import DdlType
-from tests.parity.evidence import shown
+from tests.parity.evidence import names_it, shown
 from tests.parity.rows import Mark, Row, Verdict, read_rows
 from tests.parity.settings import judge_parameter
 from tests.unit.repository.test_monitoring import shown_names
+from tests.unit.repository.test_ticdc_metrics import LABELS, LACKING
+
+METRICS: Final = "tests/unit/repository/test_ticdc_metrics.py::test_metric_of_ticdcs_is_on_the_page_with_its_labels"
 
 
 def judge_content(row: Row) -> Verdict:
@@ -34,9 +38,20 @@ def judge_metric(row: Row, name: str) -> Verdict:
         return Verdict(Mark.NOT_HERE if reason else Mark.SILENT, reason or "there is no such metric, and no reason")
     said = f"labels {', '.join(sorted(labels)) or 'none'}"
     if not row.test:
-        return Verdict(Mark.SAME, f"{said} (`tests/unit/repository/test_ticdc_metrics.py`)")
+        return _judge_labels(name, said)
     verdict = shown(row, name)
     return Verdict(verdict.mark, f"{said}; {verdict.how}")
+
+
+def _judge_labels(name: str, said: str) -> Verdict:
+    if name not in LABELS or not names_it(METRICS, "LABELS"):
+        return Verdict(Mark.SILENT, f"no test knows its labels (`{METRICS}`)")
+    path, _, function = METRICS.partition("::")
+    where = f"`{function}[{name}]` in `{path}`"
+    if name in LACKING:
+        labels, why = LACKING[name]
+        return Verdict(Mark.DIFFERS, f"{said}, not {', '.join(labels.split())}: {why} ({where})")
+    return Verdict(Mark.SAME, f"{said} ({where})")
 
 
 def labels_of_family(name: str) -> set[str] | None:

@@ -28,7 +28,7 @@ from tests.support.processes.sorter_service import ServiceCluster
 from tests.support.rawlog.raw_log import START_TS, RawLog
 from tests.support.recorded.ddl_jobs import column, job, table_info
 
-ADD_COLUMN, MULTI_SCHEMA_CHANGE = 5, 61
+DROP_SCHEMA, DROP_TABLE, ADD_COLUMN, RECOVER_TABLE, MULTI_SCHEMA_CHANGE, RECOVER_SCHEMA = 2, 4, 5, 25, 61, 63
 nightly = pytest.mark.skipif(
     "NIGHTLY_LAKE" not in os.environ, reason="takes minutes: NIGHTLY_LAKE=1, as `make nightly`"
 )
@@ -124,6 +124,33 @@ def test_lake_tables_at_each_tag_are_the_upstream_also_after_ddl(bank: LakeBank,
     assert lake.branches("bank", "debit") == {"main"}
     assert _by_id(lake.rows("bank", KINDS, first_ts)) == kinds_rows()
     assert _by_id(lake.rows("bank", KINDS, last_ts)) == evolved_rows()
+
+
+@patient
+def test_lake_tables_of_a_database_that_flashback_brings_back_go_on_and_a_renamed_one_stops(
+    bank: LakeBank, sorter: Sorter, lake: Lake
+) -> None:
+    sorter.create(bank.log.upstream, _uri(lake, "upsert"), start_ts=START_TS)
+    bank.open()
+    bank.transfer(10)
+    sorter.start()
+    sorter.wait_checkpoint(bank.advance(), 500)
+    database, args = {"id": 1, "db_name": {"O": "bank", "L": "bank"}}, {"recover_info": {"LoadTablesOnExecute": True}}
+    query = "flashback database bank"
+    bank.log.ddl(job(bank.ts + 10, DROP_SCHEMA, schema_id=1, schema="bank", query="drop database bank"))
+    bank.log.ddl(job(bank.ts + 20, RECOVER_SCHEMA, schema="", query=query, db_info=database, raw_args=args))
+    bank.ts += 20
+    bank.transfer(10)
+    sorter.wait_checkpoint(bank.advance(), 500)
+    assert_each_tag_is_the_upstream(lake, bank)
+    bank.log.ddl(job(bank.ts + 10, DROP_TABLE, schema_id=1, table_id=201, schema="bank", query="drop table debit"))
+    back, query = table_info(201, "debit_back"), "flashback table debit to debit_back"
+    bank.ts += 20
+    bank.log.ddl(job(bank.ts, RECOVER_TABLE, schema_id=1, table_id=201, schema="bank", query=query, table_info=back))
+    bank.advance()
+    stopped = sorter.wait(lambda status: status.error is not None, 500)
+    assert stopped.error is not None
+    assert (stopped.error.code, "tidebus table backfill" in stopped.error.message) == ("lake.schema_refused", True)
 
 
 @nightly

@@ -13,6 +13,7 @@ from schemas.tidb.table import TableVersion
 from tests.support.recorded.ddl_jobs import job, snapshot, table_info
 
 CREATE, DROP, TRUNCATE, ADD_COLUMN, RENAME, RECOVER = 3, 4, 11, 5, 14, 25
+DROP_SCHEMA, RECOVER_SCHEMA = 2, 63
 SCHEMA = 2
 START = 10
 
@@ -33,8 +34,17 @@ def histories(draw: st.DrawFn) -> list[Step]:
     next_id, ts = 101, START
     for number in range(draw(st.integers(0, 12))):
         ts += draw(st.integers(0 if steps else 1, 3))
-        kinds = [CREATE] + ([DROP, TRUNCATE, ADD_COLUMN, RENAME] if alive else []) + ([RECOVER] if dropped else [])
-        kind = draw(st.sampled_from(kinds))
+        kinds = [CREATE, DROP_SCHEMA] + ([DROP, TRUNCATE, ADD_COLUMN, RENAME] if alive else [])
+        kind = draw(st.sampled_from(kinds + ([RECOVER] if dropped else [])))
+        if kind == DROP_SCHEMA:  # and, in the next breath, FLASHBACK DATABASE: nothing else is there to be done
+            for what, after_it in ((DROP_SCHEMA, dict.fromkeys(alive)), (RECOVER_SCHEMA, dict[int, str | None](alive))):
+                ts += what == RECOVER_SCHEMA
+                named = {"id": SCHEMA, "db_name": {"O": "d", "L": "d"}} if what == RECOVER_SCHEMA else None
+                args = {"recover_info": {"LoadTablesOnExecute": True}}
+                record = job(ts, what, schema_id=SCHEMA, db_info=named, raw_args=args)
+                payload = {**record.payload, "id": 1000 * what + number}
+                steps.append(Step(ts, DdlRecord(kind="job", ts=Ts(ts), start_ts=Ts(ts - 1), payload=payload), after_it))
+            continue
         if kind == CREATE:
             table_id, name, after = next_id, f"t{next_id}", {next_id: f"t{next_id}"}
             next_id += 1

@@ -6,6 +6,8 @@ SHELL := /bin/bash
 BIN := .venv/bin
 # Spark's Python workers must find the same modules as the driver, whatever the shell exports.
 unexport PYTHONPATH PYTHONHOME PYSPARK_PYTHON PYSPARK_DRIVER_PYTHON SPARK_HOME
+# A shell of a container may forbid it, and then each of a thousand processes compiles our sources and tests anew.
+unexport PYTHONDONTWRITEBYTECODE
 # Our own files are whole or absent; a half-made environment is made again.
 .DELETE_ON_ERROR:
 

@@ -1,5 +1,6 @@
 """ZooKeeper's nodes as services and owners use them: versions, ephemeral nodes, transactions of all or nothing."""
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -49,6 +50,8 @@ class Ensemble:
     def __init__(self) -> None:
         self.nodes: dict[str, Node] = {}
         self.zxid = 0
+        self._paths: list[str] = []
+        """All, in order; [] where a node has come or gone since."""
 
     def value(self, path: str, default: object = None) -> Any:
         """Return what a node holds."""
@@ -62,27 +65,33 @@ class Ensemble:
 
     def below(self, folder: str) -> dict[str, Node]:
         """Return the nodes below a folder, by name, in order."""
+        self._paths = paths = self._paths or sorted(self.nodes)
+        first, end = bisect_left(paths, f"{folder}/"), bisect_left(paths, f"{folder}0")  # 0 comes after the slash
         cut = len(folder) + 1
-        return {path[cut:]: self.nodes[path] for path in sorted(self.nodes) if path.startswith(f"{folder}/")}
+        return {path[cut:]: self.nodes[path] for path in paths[first:end]}
 
     def commit(self, operations: Sequence[Operation]) -> bool:
         """Do all, or nothing; tell which."""
-        if not all(self._may(operation) for operation in operations):
+        if not all(map(self._may, operations)):
             return False
         self.zxid += 1
         for operation in operations:
             match operation:
                 case Put(path, value, version, session):
                     known = self.nodes.get(path)
+                    if known is None:
+                        self._paths = []
                     zxid = self.zxid if known is None else known.zxid
                     self.nodes[path] = Node(value, 0 if version is None else version + 1, zxid, session)
                 case Drop(path):
                     del self.nodes[path]
+                    self._paths = []
         return True
 
     def end(self, session: str) -> None:
         """Delete what went with a session."""
         self.nodes = {path: node for path, node in self.nodes.items() if node.session != session}
+        self._paths = []
 
     def _may(self, operation: Operation) -> bool:
         version = self.version(operation.path)

@@ -1,7 +1,7 @@
 """The simulated services' world: captures with a service each, an owner that may be a former one, users, a clock."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from random import Random
@@ -9,7 +9,7 @@ from random import Random
 from compose.simulation.law import BrokenPromiseError
 from compose.simulation.network import Network
 from compose.simulation.services.ensemble import Check, Ensemble, Put
-from compose.simulation.services.law import ServiceLaw
+from compose.simulation.services.law import ServiceLaw, Written
 from compose.simulation.services.service import SimService
 from compose.simulation.zookeeper import ZooKeeper
 from consumers.control.core.changefeeds.service_plan import (
@@ -22,7 +22,7 @@ from consumers.control.core.changefeeds.service_plan import (
 from edges.zookeeper.session import LeaseLostError
 from schemas.ids import Ts
 from schemas.nodes.changefeed import ChangefeedStatus
-from schemas.nodes.sorter_service import Assignment, FeedName, newest_entries, with_progress
+from schemas.nodes.sorter_service import Assignment, FeedEntry, FeedName, newest_entries, with_progress
 
 FEEDS = 5
 CAPTURES_MAX = 4
@@ -76,6 +76,8 @@ class ServicesWorld:
         self.pins: dict[FeedName, str] = {}
         self.late: list[Late] = []
         self.loads: dict[str, float] = {}
+        self._viewed: dict[str, tuple[ChangefeedStatus, FeedEntry | None, Written | None]] = {}
+        """What an owner's view of a changefeed was made of that did not lie."""
         self.feeds = {f"f{number}": UserFeed(zxid=number + 1) for number in range(FEEDS)}
         self.ensemble.commit([Put("owner-rev", 1, None)])
         for name in self.feeds:
@@ -166,7 +168,10 @@ class ServicesWorld:
 
     def _plan(self) -> ServicePlan:
         entries = [entry for node in self.ensemble.below("progress").values() for entry in node.value.values()]
-        newest = newest_entries(entries)
+        self._check_views(newest_entries(entries))
+        revisions: Counter[str] = Counter()
+        for entry in entries:
+            revisions[entry.changefeed_id] = max(revisions[entry.changefeed_id], entry.revision)
         wanted = [
             WantedFeed(
                 name=("default", name),
@@ -174,23 +179,11 @@ class ServicesWorld:
                 epoch=feed.epoch,
                 is_alone=feed.is_alone,
                 load=self.loads.get(name, 0.0),
-                revision_min=max(
-                    (entry.revision for entry in entries if entry.changefeed_id == name),
-                    default=0,
-                ),
+                revision_min=revisions[name],
             )
             for name, feed in self.feeds.items()
             if feed.runs
         ]
-        for name in self.feeds:  # an owner's view of it never lies
-            status = with_progress(
-                self.ensemble.value(f"status/{name}"), newest.get((("default", name), self.feeds[name].zxid))
-            )
-            written = self.law.written.get(name)
-            if status is None or written is None or written.life != status.set_epoch:
-                continue
-            if status.checkpoint_ts > written.done_ts:
-                raise BrokenPromiseError(f"checkpoint of {name} is {status.checkpoint_ts}, above {written.done_ts}")
         services = [
             LivingService(
                 service=service,
@@ -205,6 +198,21 @@ class ServicesWorld:
             wanted, services, current, pins=self.pins, owner_rev=self.ensemble.value("owner-rev"),
             may_balance=self.random.random() < 0.2,
         )  # fmt: skip
+
+    def _check_views(self, newest: Mapping[tuple[FeedName, int], FeedEntry]) -> None:
+        """An owner's view of how far a changefeed is never lies."""
+        for name, feed in self.feeds.items():
+            status: ChangefeedStatus = self.ensemble.value(f"status/{name}")
+            entry, written = newest.get((("default", name), feed.zxid)), self.law.written.get(name)
+            before = self._viewed.get(name)
+            if before is not None and before[0] is status and before[1] is entry and before[2] is written:
+                continue  # as it was, and what is written only grows
+            self._viewed[name] = status, entry, written
+            view = with_progress(status, entry)
+            if view is None or written is None or written.life != view.set_epoch:
+                continue
+            if view.checkpoint_ts > written.done_ts:
+                raise BrokenPromiseError(f"checkpoint of {name} is {view.checkpoint_ts}, above {written.done_ts}")
 
     def _write(self, late: Late) -> None:
         revision = self.ensemble.version("owner-rev")

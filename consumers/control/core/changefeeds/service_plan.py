@@ -18,7 +18,7 @@ Pure: the same arguments give the same plan.
 """
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
 from schemas.nodes.sorter_service import Assigned, Assignment, FeedName
@@ -35,6 +35,7 @@ FIRST_WAIT_S: Final = 5.0
 """For how long an owner waits, from its beginning, for the services of captures that it knows."""
 BY_HAND_WAIT_S: Final = 1.0
 """Likewise, where no capture runs one: nobody says which services run by hand will come beside those that are there."""
+_NOTHING: Final = Assignment()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,8 +246,8 @@ class _Planner:
                 feeds=tuple(sorted(feeds[service], key=lambda assigned: assigned.name)),
                 dedicated=homes,
             )
-            before_it = self._current.get(service)
-            if after != replace(before_it or Assignment(), owner_rev=owner_rev):
+            before_it = self._current.get(service, _NOTHING)
+            if (after.feeds, after.dedicated) != (before_it.feeds, before_it.dedicated):
                 write[service] = after
         return ServicePlan(write, tuple(sorted(moved)))
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from compose.capture.settings.options import CaptureOptions
-from consumers.control.owner.image_wishes import ImageRules, ImageWishes
+from consumers.control.owner.images.image_wishes import ImageRules, ImageWishes
 from edges.zookeeper.session import Session
 from schemas.config.changefeed import load_changefeed
 from schemas.ddl.schema_change import StoredTable
@@ -20,7 +20,7 @@ def image_wishes(options: CaptureOptions, session: Session, on_failure: Callable
 
 
 def image_rules(info: ChangefeedInfo) -> ImageRules:
-    """Return what a changefeed's settings say (:data:`consumers.control.owner.image_wishes.RulesOf`).
+    """Return what a changefeed's settings say (:data:`consumers.control.owner.images.image_wishes.RulesOf`).
 
     Raises:
         BusError: they do not compile.

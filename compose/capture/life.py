@@ -63,7 +63,7 @@ from schemas.rawlog.topics import raw_topics
 if TYPE_CHECKING:
     from consumers.control.api.metrics import Pull
     from consumers.control.api.serving.server import ApiServer
-    from consumers.control.owner.figures import Rule
+    from consumers.control.owner.figures.owner_figures import Rule
 
 log = logging.getLogger(__name__)
 

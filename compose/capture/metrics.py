@@ -3,7 +3,7 @@
 import time
 
 from consumers.control.api.metrics import Pull, Stall
-from consumers.control.owner.figures import Rule, SchedulerFigures
+from consumers.control.owner.figures.owner_figures import Rule, SchedulerFigures
 from consumers.control.owner.owned_upstream import DdlProgress
 from consumers.control.owner.owner_loop import Reigning
 from producers.pull.puller import PullerStats

@@ -1,6 +1,6 @@
 """Spans of tables: what is pulled, landed and moved between captures as one."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Self
@@ -8,6 +8,9 @@ from typing import Self
 from schemas.ids import TableId
 from schemas.tidb.codec import encode_bytes
 from schemas.tidb.keys import table_span
+
+Boundaries = Mapping[TableId, Sequence[bytes]]
+"""Where the regions of large tables begin, inside their rows."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

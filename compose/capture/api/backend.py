@@ -54,8 +54,8 @@ from consumers.control.changefeeds.verbs import ChangefeedControl, ConfigChange,
 from consumers.control.cluster.capture_registry import CaptureInfo, list_captures
 from consumers.control.cluster.election import Election
 from consumers.control.log.raw_log import frontier_window
-from consumers.control.owner.figures import Rule
-from consumers.control.owner.service_figures import RunningService, running_services
+from consumers.control.owner.figures.owner_figures import Rule
+from consumers.control.owner.figures.service_figures import RunningService, running_services
 from edges.secrets import SecretReferenceError, resolve
 from edges.zookeeper.session import Session
 from schemas.config.changefeed import load_changefeed

@@ -3,8 +3,8 @@
 TiCDC's names (docs/formats/metrics-and-ops.md §1) stand for what means the same here, so that its alerts fire; all else
 is ``tidebus_…``. TiCDC's counters have no ``_total``, which Prometheus' client would add: they are shown untyped, which
 ``rate()`` and ``changes()`` do not mind. What is pulled and landed every capture says for itself; what is said of
-changefeeds, frontier and scheduling comes from the owner alone (:mod:`consumers.control.owner.figures`): a sum over
-captures counts nothing twice.
+changefeeds, frontier and scheduling comes from the owner alone (:mod:`consumers.control.owner.figures.owner_figures`):
+a sum over captures counts nothing twice.
 """
 
 from collections import Counter
@@ -19,8 +19,8 @@ from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
 from consumers.control.changefeeds.stored_feed import StoredFeed
-from consumers.control.owner.figures import Rule, rule_metrics
-from consumers.control.owner.service_figures import RunningService, service_metrics
+from consumers.control.owner.figures.owner_figures import Rule, rule_metrics
+from consumers.control.owner.figures.service_figures import RunningService, service_metrics
 from schemas.ids import TableId, UpstreamId
 
 STALLS_SHOWN: Final = 20

@@ -6,7 +6,7 @@ from consumers.control.api.backend import Backend
 from consumers.control.changefeeds.service_nodes import StoredServices
 from consumers.control.changefeeds.stored_feed import StoredFeed
 from consumers.control.cluster.capture_registry import CaptureInfo
-from consumers.control.owner.service_figures import capture_of
+from consumers.control.owner.figures.service_figures import capture_of
 from schemas.nodes.sorter_service import FeedName
 
 

@@ -24,22 +24,22 @@ from consumers.control.cluster.upstream_node import UpstreamNode
 from consumers.control.core.changefeeds.errors import FeedError
 from consumers.control.core.scheduling.coordinator import Identity
 from consumers.control.owner.held_feeds import HeldFeeds, ReplicatedTables
-from consumers.control.owner.image_progress import FeedProgress, images_status
-from consumers.control.owner.image_wishes import KnowsWishes
-from consumers.control.owner.imaged_tables import ImagedTables, history_ts
+from consumers.control.owner.images.image_progress import FeedProgress, images_status
+from consumers.control.owner.images.image_wishes import KnowsWishes
+from consumers.control.owner.images.imaged_tables import ImagedTables, history_ts
 from consumers.control.owner.owned_upstream import KeepsHistory, OwnedUpstream, RunningDdlFeed
 from consumers.control.owner.owner import Owner
 from consumers.control.owner.pace import GATHER_S, rest_s
 from consumers.control.owner.reign import Reign, ReignOptions, ReignParts
 from consumers.control.owner.reign_orders import ReignOrders
 from consumers.control.owner.reign_status import reign_status
-from consumers.control.owner.split_watch import Boundaries
 from consumers.control.peers.interface import FeedKey, Peers
 from edges.zookeeper.session import Session
 from schemas.errors import BusError, InvariantBrokenError
 from schemas.ids import CaptureId, TableId, Ts
 from schemas.nodes.changefeed import ChangefeedInfo
 from schemas.rawlog.frontier import FrontierRecord, needed_ts
+from schemas.tidb.spans import Boundaries
 
 log = logging.getLogger(__name__)
 

@@ -7,14 +7,14 @@ from concurrent.futures import Executor
 from consumers.control.core.frontier.held_tables import pulled_from
 from consumers.control.core.frontier.span_split import SplitSettings
 from consumers.control.core.frontier.table_set import TableSet
-from consumers.control.owner.split_watch import Boundaries, SplitWatch
+from consumers.control.owner.split_watch import SplitWatch
 from schemas.ddl.bad_jobs import BadJob, BadJobs
 from schemas.ddl.schema_change import SchemaChange, StoredTable
 from schemas.ddl.schema_store import SchemaStore
 from schemas.ids import TableId, Ts
 from schemas.rawlog.ddl_record import DdlRecord
 from schemas.rawlog.frontier import FrontierRecord
-from schemas.tidb.spans import TableSpan
+from schemas.tidb.spans import Boundaries, TableSpan
 
 log = logging.getLogger(__name__)
 

@@ -27,19 +27,19 @@ from consumers.control.core.replication.captures import CaptureState
 from consumers.control.core.replication.versions import VersionMismatchError, check_versions
 from consumers.control.core.scheduling.coordinator import Coordinator, Identity, Limits, NotInitializedError
 from consumers.control.log.frontier_topic import FrontierUnavailableError
-from consumers.control.owner.figures import SchedulerFigures
+from consumers.control.owner.figures.owner_figures import SchedulerFigures
 from consumers.control.owner.heard_reports import HeardReports
 from consumers.control.owner.held_feeds import HeldTable, held_tables
-from consumers.control.owner.imaged_tables import ImagedTables
+from consumers.control.owner.images.imaged_tables import ImagedTables
 from consumers.control.owner.owner import HELD_LAG_S
 from consumers.control.owner.pulled_tables import PulledTables
 from consumers.control.owner.reign_orders import ReignOrders
-from consumers.control.owner.split_watch import Boundaries
 from consumers.control.peers.interface import FeedKey, Peers, Side
 from schemas.errors import Action, BusError
 from schemas.ids import CaptureId, TableId, Ts
 from schemas.rawlog.ddl_record import DdlRecord
 from schemas.rawlog.frontier import DdlReport, FrontierRecord, LandingReport
+from schemas.tidb.spans import Boundaries
 
 log = logging.getLogger(__name__)
 

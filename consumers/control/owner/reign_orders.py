@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import CancelledError, Future
 from typing import Any, Protocol, TypeVar
 
-from consumers.control.owner.figures import SchedulerFigures
+from consumers.control.owner.figures.owner_figures import SchedulerFigures
 from schemas.errors import Action, BusError
 from schemas.ids import CaptureId, TableId
 

@@ -2,18 +2,15 @@
 
 import logging
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 
 from consumers.control.core.frontier.span_split import SplitSettings, resplit_table, split_table
 from schemas.errors import BusError
 from schemas.ids import TableId
-from schemas.tidb.spans import TableSpan
+from schemas.tidb.spans import Boundaries, TableSpan
 
 log = logging.getLogger(__name__)
-
-Boundaries = Mapping[TableId, Sequence[bytes]]
-"""Where the regions of large tables begin, inside their rows."""
 
 
 class SplitWatch:

@@ -20,7 +20,7 @@ from consumers.control.changefeeds.image_requests import (
     withdraw_images,
 )
 from consumers.control.changefeeds.store import ChangefeedNotFoundError
-from consumers.control.owner.image_progress import FeedProgress
+from consumers.control.owner.images.image_progress import FeedProgress
 from edges.zookeeper.session import Session
 from schemas.config.parse.origin import NotSupportedYetError
 from schemas.errors import CorruptDataError

@@ -6,7 +6,7 @@ import pytest
 from prometheus_client.core import Metric
 
 from consumers.control.changefeeds.stored_feed import StoredFeed
-from consumers.control.owner.figures import Rule, SchedulerFigures, rule_metrics
+from consumers.control.owner.figures.owner_figures import Rule, SchedulerFigures, rule_metrics
 from schemas.ids import CaptureId, Ts, UpstreamId, compose_ts
 from schemas.nodes.changefeed import ChangefeedInfo, ChangefeedState, ChangefeedStatus
 from schemas.nodes.prologue import Prologue, PrologueFailure

@@ -13,8 +13,8 @@ from compose.capture.api.backend import ApiBackend
 from compose.capture.metrics import pull_of, rule_of
 from consumers.control.api.bodies import StoredFeed
 from consumers.control.api.metrics import STALLS_SHOWN, MetricsSnapshot, Pull, Stall, metrics_text
-from consumers.control.owner.figures import Rule, SchedulerFigures
-from consumers.control.owner.image_progress import FeedProgress, TableProgress
+from consumers.control.owner.figures.owner_figures import Rule, SchedulerFigures
+from consumers.control.owner.images.image_progress import FeedProgress, TableProgress
 from consumers.control.owner.owner_loop import Reigning
 from edges.kafka.access import KafkaAccess
 from edges.zookeeper.access import ZooKeeperAccess

@@ -9,7 +9,7 @@ import pytest
 
 from consumers.control.api.metrics import MetricsSnapshot, metrics_text
 from consumers.control.changefeeds.service_nodes import StoredServices
-from consumers.control.owner.service_figures import running_services
+from consumers.control.owner.figures.service_figures import running_services
 from edges.zookeeper.session import Session
 from schemas.ids import Ts
 from schemas.nodes.changefeed import ZkPaths

@@ -13,7 +13,7 @@ from compose.local.image_bars import BAR, ImageBar
 from compose.local.live_view import live_picture, progress_line
 from compose.local.monitor import BusView, Monitor
 from compose.stack.local import Addresses
-from consumers.control.owner.image_progress import FeedProgress, TableProgress, images_status
+from consumers.control.owner.images.image_progress import FeedProgress, TableProgress, images_status
 from schemas.errors import CorruptDataError
 from schemas.ids import TableId, Ts, UpstreamId
 from schemas.nodes.changefeed import ZkPaths

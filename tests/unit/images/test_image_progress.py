@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from typing import Any
 
-from consumers.control.owner.image_progress import (
+from consumers.control.owner.images.image_progress import (
     FEEDS_SHOWN,
     TABLES_SHOWN,
     FeedProgress,

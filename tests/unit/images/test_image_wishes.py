@@ -6,7 +6,7 @@ from typing import cast
 import pytest
 
 from consumers.control.changefeeds.asked_images import AskedImages, AskedTable, decode_asked, encode_asked
-from consumers.control.owner.image_wishes import ImageRules, ImageWishes
+from consumers.control.owner.images.image_wishes import ImageRules, ImageWishes
 from edges.zookeeper.session import Session, ZooKeeperError
 from schemas.errors import ConfigError
 from schemas.ids import TableId, Ts, UpstreamId

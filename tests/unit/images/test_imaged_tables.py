@@ -7,8 +7,8 @@ import pytest
 
 from consumers.control.changefeeds.asked_images import AskedImages, AskedTable
 from consumers.control.core.frontier.frontier import FrontierInputs
-from consumers.control.owner.image_wishes import ImageWish
-from consumers.control.owner.imaged_tables import SETTINGS_S, ImagedTables, history_ts
+from consumers.control.owner.images.image_wishes import ImageWish
+from consumers.control.owner.images.imaged_tables import SETTINGS_S, ImagedTables, history_ts
 from consumers.control.owner.owner import Owner
 from schemas.ddl.job import DdlType
 from schemas.ids import CaptureId, TableId, Ts, compose_ts

@@ -13,7 +13,7 @@ from consumers.control.api.sorter_bodies import feed_places, prologue_body, sort
 from consumers.control.changefeeds.pins import service_at
 from consumers.control.changefeeds.service_nodes import StoredServices
 from consumers.control.cluster.capture_registry import CaptureInfo
-from consumers.control.owner.service_figures import capture_of
+from consumers.control.owner.figures.service_figures import capture_of
 
 router = APIRouter(prefix="/api/tidebus", dependencies=[User], tags=["tidebus"])
 

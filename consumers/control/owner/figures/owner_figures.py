@@ -7,8 +7,8 @@ from typing import Final, TypeVar
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, UntypedMetricFamily
 
 from consumers.control.changefeeds.stored_feed import StoredFeed
-from consumers.control.owner.image_progress import FeedProgress
-from consumers.control.owner.sink_figures import sink_metrics
+from consumers.control.owner.figures.sink_figures import sink_metrics
+from consumers.control.owner.images.image_progress import FeedProgress
 from schemas.ids import CaptureId, Ts, UpstreamId, physical_ms
 from schemas.nodes.changefeed import ChangefeedStatus
 

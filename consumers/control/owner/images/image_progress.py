@@ -11,10 +11,10 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
-from consumers.control.owner.split_watch import Boundaries
 from schemas.errors import BusError
 from schemas.ids import TableId, Ts
 from schemas.rawlog.images import NO_IMAGES, ImageState, KeyRange, holds_key
+from schemas.tidb.spans import Boundaries
 
 log = logging.getLogger(__name__)
 

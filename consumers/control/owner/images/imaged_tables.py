@@ -21,15 +21,15 @@ from consumers.control.core.images.inputs import (
     is_behind,
     lag_s,
 )
-from consumers.control.owner.image_progress import FeedProgress, FeedWait, ImageProgress
-from consumers.control.owner.image_wishes import ImageWish, KnowsWishes
-from consumers.control.owner.split_watch import Boundaries
+from consumers.control.owner.images.image_progress import FeedProgress, FeedWait, ImageProgress
+from consumers.control.owner.images.image_wishes import ImageWish, KnowsWishes
 from schemas.ddl.schema_change import SchemaChange
 from schemas.ddl.schema_store import SchemaStore
 from schemas.errors import BusError
 from schemas.ids import CaptureId, TableId, Ts
 from schemas.rawlog.frontier import FrontierRecord, LandingReport, needed_ts
 from schemas.rawlog.images import NO_IMAGES, ImageFeed, ImageMode, ImageState, KeyRange, ScanResult, missing_keys
+from schemas.tidb.spans import Boundaries
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from typing import Final
 from prometheus_client.core import HistogramMetricFamily, Metric, UntypedMetricFamily
 
 from consumers.control.changefeeds.stored_feed import StoredFeed
-from consumers.control.owner.producer_metrics import producer_metrics
+from consumers.control.owner.figures.producer_figures import producer_metrics
 from schemas.sink_figures import LEAST_BATCH, LEAST_BATCH_US, LEAST_DDL_US, LEAST_ROWS, LEAST_US, SinkFigures, Spread
 
 _FEED: Final = ("namespace", "changefeed")

@@ -1,0 +1,1 @@
+"""What only the owner's metrics say."""

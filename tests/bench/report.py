@@ -1,9 +1,11 @@
 """Writes BENCH.md and its picture from the figures of the last ``make bench``: what was measured, where, and the aims.
 
-``python -m tests.bench.report`` (``make bench-report``) reads bench-out/ and measures nothing itself.
+``python -m tests.bench.report`` (``make bench-report``) reads bench-out/ and measures nothing itself. What is said
+there of a bench that has no figures in bench-out/ stays as it is.
 """
 
 import json
+import re
 import shutil
 import sys
 from collections.abc import Sequence
@@ -36,7 +38,8 @@ AIMS = {
 _HEAD = """# Figures
 
 Made by `make bench` and `make bench-report`; each bench's text (`tests/bench/*/<name>.py`) says what it counts and how.
-Wall times depend on what else the machine does, so CPU times stand beside them, and the load before each.
+Wall times depend on what else the machine does, so CPU times stand beside them, and the load before each. Below is the
+machine of the last run; the picture shows what was measured there, and each section says when and where it was.
 
 {machine}
 
@@ -51,8 +54,10 @@ def main() -> int:
         print(f"no figures in {OUT}/: run make bench first", file=sys.stderr)
         return 1
     shutil.copyfile(OUT / "bench.png", PICTURE)
+    kept = _kept_sections()
     parts = [_HEAD.format(machine=_machine(), picture=PICTURE.as_posix())]
-    parts += [_section(name, figures) for name, figures in figures_of.items()]
+    for name, figures in figures_of.items():
+        parts.append(_section(name, figures) if figures else kept.get(name, _section(name, ())))
     REPORT.write_text("\n".join(parts))
     return 0
 
@@ -60,6 +65,13 @@ def main() -> int:
 def _machine() -> str:
     facts = json.loads(MACHINE.read_text())
     return "\n".join(f"- {name.replace('_', ' ')}: {value}" for name, value in facts.items())
+
+
+def _kept_sections() -> dict[str, str]:
+    """Return what the report says by now, by bench."""
+    text = REPORT.read_text() if REPORT.exists() else ""
+    sections = re.split(r"^(?=## )", text, flags=re.MULTILINE)[1:]
+    return {section[3:].split("\n", 1)[0]: section.rstrip("\n") + "\n" for section in sections}
 
 
 def _section(bench: str, figures: Sequence[dict[str, Any]]) -> str:
@@ -70,7 +82,8 @@ def _section(bench: str, figures: Sequence[dict[str, Any]]) -> str:
         return "\n".join([*lines, "Has not run.", ""])
     if run := read_run(bench):
         took = f" in {run['took_s']} s" if "took_s" in run else ""
-        lines += [f"Measured {run['date']} at {run['commit']}{took}, load before {run['load_before']}.", ""]
+        where = json.loads(MACHINE.read_text())["processor"]
+        lines += [f"Measured {run['date']} at {run['commit']} on {where}{took}, load before {run['load_before']}.", ""]
     for name in dict.fromkeys(figure["bench"] for figure in figures):
         mine = [
             {key: value for key, value in figure.items() if key != "bench"}

@@ -92,5 +92,20 @@ def test_bench_report_tells_when_of_what_and_at_which_load_each_figure_is(
     (run.OUT / "lag.run.json").write_text(json.dumps(facts))
     assert report.main() == 0
     written = report.REPORT.read_text()
-    assert "Measured 2026-11-24 at abc1234 in 90 s, load before 0.4." in written
+    assert "Measured 2026-11-24 at abc1234 on some, 2 cores in 90 s, load before 0.4." in written
     assert written.count("Measured ") == 1 and written.count("Has not run.") == len(BENCHES) - 1
+    # Another machine, another bench: what was said of the first one stays.
+    (run.OUT / "lag.jsonl").unlink()
+    (run.OUT / "puller.jsonl").write_text(json.dumps(FIGURES[8]) + "\n")
+    (run.OUT / "puller.run.json").write_text(json.dumps({**facts, "date": "2026-11-25"}))
+    run.MACHINE.write_text(json.dumps({"processor": "other, 4 cores"}))
+    assert report.main() == 0
+    later = report.REPORT.read_text()
+    assert section(later, "lag") == section(written, "lag") and "on some, 2 cores" in section(later, "lag")
+    assert "Measured 2026-11-25 at abc1234 on other, 4 cores" in section(later, "puller")
+    assert later.count("Measured ") == 2 and later.count("Has not run.") == len(BENCHES) - 2
+
+
+def section(text: str, bench: str) -> str:
+    """Return what a report says of a bench."""
+    return text.split(f"## {bench}\n")[1].split("\n## ")[0].rstrip()

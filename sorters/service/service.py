@@ -42,7 +42,7 @@ from sorters.service.shared_log import SharedLog, SharedSources
 from sorters.service.shared_spark import SharedSpark
 from sorters.service.vitals import Vitals
 from sorters.spark.jobs.spark_counts import OF_PROCESS
-from sorters.spark.session import DRIVER_MEMORY, create_session, event_log_settings
+from sorters.spark.session import DRIVER_MEMORY, SUBMITTED_ENV, create_session, event_log_settings
 
 log = logging.getLogger(__name__)
 
@@ -58,6 +58,12 @@ STEADY_S = 60.0
 END_LATEST_S = END_S + 5.0
 """For the end of all changefeeds, when it is told to stop; what Spark's tasks take to die is in it
 (:data:`sorters.spark.jobs.job_group.DEATH_S`)."""
+
+
+class SparkSubmitGoneError(BusError):
+    """The JVM was spark-submit's, and no other can be had."""
+
+    code, action = "sorter.spark_submit_gone", Action.STOP_CHANGEFEED
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,6 +115,8 @@ class SorterService:
         running = RunningFeeds(running_file(options.data_dir.resolve(), options.service), SLOTS)
         self._shares = FeedShares(running, os.cpu_count() or 1)
         self._vitals = Vitals(running, self._shares, options.memory_bytes_max, self.stop)
+        self._submitted_by = os.getppid() if SUBMITTED_ENV in os.environ else 0
+        """The process of the ``spark-submit`` that has started this one; 0: none has."""
 
     def stop(self) -> None:
         """Ask it to end; safe in a signal handler."""
@@ -159,6 +167,7 @@ class SorterService:
             try:
                 while not self._stop.is_set():
                     session.check_lease()
+                    self._check_submitter()
                     life.tick()
                     if options.keeps_spark_warm and is_spark_due(life.busy_s(), life.lag_s()):
                         self._spark.warm()
@@ -171,6 +180,12 @@ class SorterService:
                 registration.tell(is_stopping=True)
             finally:
                 life.end()
+
+    def _check_submitter(self) -> None:
+        if self._submitted_by and os.getppid() != self._submitted_by:
+            raise SparkSubmitGoneError(
+                "spark-submit, which has started this service, has ended", pid=self._submitted_by
+            )
 
     def home(self, session: Session, state: GroupState) -> FeedHome:
         """Return what all changefeeds of a life have in common."""

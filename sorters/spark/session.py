@@ -5,6 +5,7 @@ pyspark is imported with the session, for one with small cuts never needs it
 """
 
 import contextlib
+import logging
 import os
 import shutil
 import sys
@@ -21,12 +22,16 @@ from sorters.spark.addresses import DRIVER_HOST, LOCAL_IP_ENV, LOOPBACK, PUBLIC_
 from sorters.spark.security import security_settings, split_secrets
 from sorters.spark.worker import python_daemon
 
+log = logging.getLogger(__name__)
+
 BLOCK_BYTES_PER_ARROW_BATCH = 8 * 1024 * 1024
 """What Spark hands to Python at once, in blocks of some 512 KiB (:mod:`sorters.core.records.runs`)."""
 SPARK_JARS_ENV = "TIDEBUS_SPARK_JARS"
 """Comma-separated paths of the Kafka connector's jars."""
 SPARK_JVM_ENV = "TIDEBUS_SPARK_JVM"
 """Options of the driver's JVM that are this machine's: from which archive of classes it starts."""
+SUBMITTED_ENV = "PYSPARK_GATEWAY_PORT"
+"""Set where ``spark-submit`` has started this process, whose JVM is then that one."""
 SHIPPED_PACKAGES = ("schemas", "edges", "sorters")
 CODE_ZIP = "tidebus-code.zip"
 LIBRARIES_FOLDER = "tidebus-executors"
@@ -109,6 +114,11 @@ def create_session(
     os.environ["PYSPARK_PYTHON"] = os.environ.get("PYSPARK_PYTHON") or sys.executable
     local = master.startswith("local")
     settings.setdefault(DRIVER_HOST, driver_host(master, os.environ))
+    if SUBMITTED_ENV in os.environ and LOCAL_IP_ENV not in os.environ:
+        # Its JVM has begun without our environment: the UI would listen at all addresses of the machine.
+        settings["spark.ui.enabled"] = "false"
+        extra = {"variable": LOCAL_IP_ENV}
+        log.warning("spark has no UI: spark-submit was started without an address for it", extra=extra)
     for variable in (LOCAL_IP_ENV, PUBLIC_NAME_ENV):
         os.environ.setdefault(variable, LOOPBACK)
     with contextlib.chdir(_jvm_folder(data_dir.resolve())):

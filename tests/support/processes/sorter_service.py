@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -87,12 +87,13 @@ class ServiceCluster:
                 transaction.create(path, node)
         assert not any(isinstance(result, Exception) for result in transaction.commit())
 
-    def start(self, service: str, *more: str, trouble: str = "") -> None:
-        """Start a service; ``trouble`` is Python that its process runs first."""
+    def start(self, service: str, *more: str, trouble: str = "", launcher: Sequence[str] = ()) -> None:
+        """Start a service; ``trouble`` is Python that its process runs first, ``launcher`` what else runs it."""
         folder = self.folder / service
         folder.mkdir(parents=True, exist_ok=True)
         begin = f"{trouble}\nimport sys; from compose.cli import main; sys.exit(main())"
-        command = [sys.executable, "-c", begin, "sorters", "--service-id", service, "--cluster", self.cluster]
+        command = [*launcher] if launcher else [sys.executable, "-c", begin, "sorters"]
+        command += ["--service-id", service, "--cluster", self.cluster]
         command += ["--kafka", self.kafka, "--zookeeper", self.zookeeper, "--data-dir", str(folder)]
         command += ["--schema-registry", self.schema_registry] if self.schema_registry else []
         with (folder / "service.log").open("ab") as log:

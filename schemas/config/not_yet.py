@@ -96,13 +96,15 @@ def refuse_what_would_be_ignored(config: Any, origin: Origin, *, read: frozenset
         if key_path in words_of and value is not None and value not in words_of[key_path]:
             words = ", ".join(words_of[key_path])
             raise origin.not_yet(path, f"{name} `{value}` is not supported yet, supported are {words}")
+        if value == default:
+            continue
         unread = next(
             ((key, what) for key, what in SETTINGS.items() if key_path == key or key_path.startswith(f"{key}.")), None
         )
         key, what = unread or ("", None)
         if key in read or _is_of_another_sink(key_path, read) or (key == "sql-mode" and not _has_expressions(config)):
             continue
-        if what is not None and value != default:
+        if what is not None:
             raise origin.not_yet(path, f"`{name}` is not supported yet: {what}")
 
 

@@ -91,9 +91,9 @@ def notes_for(config: ChangefeedConfig) -> tuple[str, ...]:
 def _of_settings(config: ChangefeedConfig) -> Iterator[str]:
     """Of those that are not as they are by default: by their names alone."""
     for path, value, default in walk_settings(config):
-        key_path = re.sub(r"\[\d+\]", "[]", dotted(path))
         if value == default:
             continue
+        key_path = re.sub(r"\[\d+\]", "[]", dotted(path))
         why = next((why for key, why in NO_EFFECT.items() if key_path == key or key_path.startswith(f"{key}.")), None)
         if why:
             yield f"{dotted(path)} has no effect: {why}"

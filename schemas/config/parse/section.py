@@ -18,6 +18,10 @@ from schemas.config.parse.secret import Secret
 Section = TypeVar("Section")
 Check = Callable[[Any], str | None]
 """Return what is allowed if the value is not, else None."""
+Fields = Mapping[str, tuple[dataclasses.Field[Any], Any]]
+
+_FIELDS: dict[type[Any], Fields] = {}
+"""By section, once they were asked for: annotations are slow to read."""
 
 _BOOLS = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}
 """Go's ``strconv.ParseBool``, in any case."""
@@ -55,14 +59,17 @@ def each(check: Check) -> Check:
     return lambda values: next((reason for value in values if (reason := check(value))), None)
 
 
-def fields_by_key(kind: type[Any]) -> dict[str, tuple[dataclasses.Field[Any], Any]]:
+def fields_by_key(kind: type[Any]) -> Fields:
     """Return the settings of a section: key to (field, type)."""
-    hints = get_type_hints(kind)
-    return {
-        field.metadata.get("key") or field.name.replace("_", "-"): (field, hints[field.name])
-        for field in dataclasses.fields(kind)
-        if field.init
-    }
+    known = _FIELDS.get(kind)
+    if known is None:
+        hints = get_type_hints(kind)
+        known = _FIELDS[kind] = {
+            field.metadata.get("key") or field.name.replace("_", "-"): (field, hints[field.name])
+            for field in dataclasses.fields(kind)
+            if field.init
+        }
+    return known
 
 
 def read_section(kind: type[Section], table: object, path: Path, origin: Origin) -> Section:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from tests.support.sources.repository import DEFINITIONS, ROOT, text_of
+from tests.support.sources.repository import DEFINITIONS, ROOT, text_of, tree_of
 
 NO_NOUNS = frozenset({"one", "found", "told", "its", "place"})
 _PARTS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
@@ -49,6 +49,12 @@ def given_names(tree: ast.AST) -> Iterator[tuple[int, str]]:
             yield node.lineno, node.rest
         elif isinstance(node, ast.Import | ast.ImportFrom):
             yield from ((node.lineno, alias.asname) for alias in node.names if alias.asname)
+
+
+@cache
+def names_given_in(source: Path) -> tuple[tuple[int, str], ...]:
+    """Return line and name of all that a file names itself."""
+    return tuple(given_names(tree_of(source)))
 
 
 @cache

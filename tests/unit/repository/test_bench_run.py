@@ -86,11 +86,12 @@ def test_bench_report_tells_when_of_what_and_at_which_load_each_figure_is(
     (tmp_path / "tests/bench").mkdir(parents=True)
     run.OUT.mkdir()
     run.MACHINE.write_text(json.dumps({"processor": "some, 2 cores"}))
-    draw([], run.OUT / "bench.png")
+    (run.OUT / "bench.png").write_bytes(b"picture")
     (run.OUT / "lag.jsonl").write_text(json.dumps(FIGURES[2]) + "\n")
     facts = {"date": "2026-11-24", "commit": "abc1234", "load_before": 0.4, "took_s": 90}
     (run.OUT / "lag.run.json").write_text(json.dumps(facts))
     assert report.main() == 0
+    assert report.PICTURE.read_bytes() == b"picture"
     written = report.REPORT.read_text()
     assert "Measured 2026-11-24 at abc1234 on some, 2 cores in 90 s, load before 0.4." in written
     assert written.count("Measured ") == 1 and written.count("Has not run.") == len(BENCHES) - 1

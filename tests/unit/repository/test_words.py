@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.sources.repository import PACKAGES, ROOT, sources, tree_of
-from tests.support.sources.words import NO_NOUNS, Rejected, given_names, rejected_words
+from tests.support.sources.repository import PACKAGES, ROOT, sources
+from tests.support.sources.words import NO_NOUNS, Rejected, given_names, names_given_in, rejected_words
 
 GLOSSARY = """# Page
 ## Glossary
@@ -26,7 +26,7 @@ def test_nothing_is_called_by_a_word_that_says_nothing() -> None:
     called = [
         f"{source.relative_to(ROOT)}:{line}: {name}"
         for source in sources()
-        for line, name in given_names(tree_of(source))
+        for line, name in names_given_in(source)
         if name in NO_NOUNS
     ]
     assert called == []
@@ -39,7 +39,7 @@ def test_names_of_the_product_have_no_word_that_the_glossary_rejects(package: st
         f"{path}:{line}: {name} has {reject.word!r}, the word is {reject.instead!r}"
         for source in sources()
         if (path := str(source.relative_to(ROOT))).startswith(f"{package}/")
-        for line, name in [(1, source.stem), *given_names(tree_of(source))]
+        for line, name in [(1, source.stem), *names_given_in(source)]
         for reject in rejected
         if reject.is_in(name, path)
     ]

@@ -37,8 +37,8 @@ def given_addresses() -> Addresses:
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Addresses]:
     """Addresses of the session's stack: ``.kafka``, ``.zookeeper``, ``.schema_registry``.
 
-    The first xdist worker that asks starts it and stops it when the last one is done. Spark sessions of the tests take
-    their connector from where `make setup` has put it.
+    The first xdist worker that asks starts it and stops it when nobody has it any more: who asks after that starts
+    another one. Spark sessions of the tests take their connector from where `make setup` has put it.
     """
     name_spark_files()
     if os.environ.get("PYTEST_XDIST_WORKER") is None:
@@ -49,10 +49,10 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Addresses]:
     local_stack: LocalStack | None = None
     with _users(shared) as users:
         if "addresses" not in users:
-            local_stack = LocalStack(data=shared / "stack", given=given_addresses())
+            started = users.get("started", 0) + 1
+            local_stack = LocalStack(data=shared / f"stack-{started}", given=given_addresses())
             local_stack.start()
-            users["addresses"] = asdict(local_stack.addresses)
-            users["count"] = 0
+            users.update(addresses=asdict(local_stack.addresses), count=0, started=started)
         users["count"] += 1
         addresses = Addresses(**users["addresses"])
     try:
@@ -85,8 +85,9 @@ def _users(folder: Path) -> Iterator[dict]:  # type: ignore[type-arg]
 
 def _wait_for_others(folder: Path) -> None:
     deadline = time.monotonic() + _OTHERS_END_S
-    while time.monotonic() < deadline:
+    while True:
         with _users(folder) as users:
-            if users["count"] == 0:
+            if users["count"] <= 0 or time.monotonic() > deadline:
+                del users["addresses"]
                 return
         time.sleep(0.5)

@@ -114,13 +114,14 @@ def create_session(
     os.environ["PYSPARK_PYTHON"] = os.environ.get("PYSPARK_PYTHON") or sys.executable
     local = master.startswith("local")
     settings.setdefault(DRIVER_HOST, driver_host(master, os.environ))
-    if SUBMITTED_ENV in os.environ and LOCAL_IP_ENV not in os.environ:
+    if SUBMITTED_ENV not in os.environ:
+        for variable in (LOCAL_IP_ENV, PUBLIC_NAME_ENV):
+            os.environ.setdefault(variable, LOOPBACK)
+    elif LOCAL_IP_ENV not in os.environ:
         # Its JVM has begun without our environment: the UI would listen at all addresses of the machine.
         settings["spark.ui.enabled"] = "false"
         extra = {"variable": LOCAL_IP_ENV}
         log.warning("spark has no UI: spark-submit was started without an address for it", extra=extra)
-    for variable in (LOCAL_IP_ENV, PUBLIC_NAME_ENV):
-        os.environ.setdefault(variable, LOOPBACK)
     with contextlib.chdir(_jvm_folder(data_dir.resolve())):
         session = _session(settings)
     # A task's failure is logged with the text of the exception, which may quote a row.

@@ -1,14 +1,17 @@
 """Which settings let nobody into a sorter's Spark, and which of them no command line shows."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 
 from schemas.errors import Action, BusError
 from sorters.log.failures import SparkJarsMissingError
+from sorters.spark import session
 from sorters.spark.addresses import DriverHostError, driver_host
 from sorters.spark.security import SparkSecretError, security_settings, split_secrets
-from sorters.spark.session import SPARK_JARS_ENV, SparkOnDemand, create_session
+from sorters.spark.session import SPARK_JARS_ENV, SUBMITTED_ENV, SparkOnDemand, create_session
 
 SECRET = "0123456789abcdef-shared"
 
@@ -130,3 +133,29 @@ def test_spark_on_kubernetes_takes_its_secret_from_a_mounted_file_that_is_one(
     secret_file.chmod(0o644)
     with pytest.raises(BusError, match=r"secrets\.file_mode"):
         security_settings("k8s://https://host:6443", given)
+
+
+@pytest.mark.parametrize(
+    ("environment", "shown"),
+    [({}, True), ({SUBMITTED_ENV: "1"}, False), ({SUBMITTED_ENV: "1", "SPARK_LOCAL_IP": "127.0.0.1"}, True)],
+)
+def test_each_session_in_a_jvm_of_spark_submits_has_a_ui_only_where_its_address_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], shown: bool
+) -> None:
+    begun: list[Mapping[str, str]] = []
+
+    def begin(settings: Mapping[str, str]) -> MagicMock:
+        begun.append(settings)
+        return MagicMock()
+
+    monkeypatch.setattr(session, "_session", begin)
+    monkeypatch.setenv(SPARK_JARS_ENV, "/jars/kafka.jar")
+    monkeypatch.setenv("PYSPARK_PYTHON", "python3")
+    for variable in (SUBMITTED_ENV, "SPARK_LOCAL_IP", "SPARK_PUBLIC_DNS"):
+        monkeypatch.setenv(variable, "")  # so that all is as it was afterwards
+        monkeypatch.delenv(variable)
+    for variable, value in environment.items():
+        monkeypatch.setenv(variable, value)
+    for _ in range(2):  # the second one after a cluster has left the first without executors
+        create_session("local[1]", "x", tmp_path, conf={"spark.ui.enabled": "true"})
+    assert [settings["spark.ui.enabled"] == "true" for settings in begun] == [shown, shown]

@@ -187,18 +187,16 @@ class JobScope:
     table_id: TableId = TableId(0)
 
 
-_MORE_THAN_ONE_TABLE = frozenset(
-    {
-        DdlType.CREATE_SCHEMA,
-        DdlType.DROP_SCHEMA,
-        DdlType.MODIFY_SCHEMA_CHARSET,
-        DdlType.RECOVER_SCHEMA,
-        DdlType.RENAME_TABLE,
-        DdlType.RENAME_TABLES,
-        DdlType.CREATE_TABLES,
-        DdlType.EXCHANGE_PARTITION,
-    }
+SCHEMA_TYPES = frozenset(
+    {DdlType.CREATE_SCHEMA, DdlType.DROP_SCHEMA, DdlType.RECOVER_SCHEMA, DdlType.MODIFY_SCHEMA_CHARSET}
 )
+"""Jobs of a whole schema."""
+_MORE_THAN_ONE_TABLE = SCHEMA_TYPES | {
+    DdlType.RENAME_TABLE,
+    DdlType.RENAME_TABLES,
+    DdlType.CREATE_TABLES,
+    DdlType.EXCHANGE_PARTITION,
+}
 """Jobs whose ``schema_name`` and ``table_name`` do not name all that they change (a rename has the new name only)."""
 
 

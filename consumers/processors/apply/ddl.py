@@ -53,7 +53,7 @@ from consumers.processors.core.apply.ddl_jobs import DdlJob, JobVerdict, verdict
 from consumers.processors.core.apply.index_ddl import IndexDdl, builds_apart
 from consumers.processors.core.apply.partition import DdlMark
 from consumers.processors.core.apply.statements import quoted
-from schemas.ddl.job import DdlType
+from schemas.ddl.job import SCHEMA_TYPES, DdlType
 from schemas.ids import physical_ms
 from schemas.sink.sql_rows import SqlDdl
 from schemas.tidb.time_zone import load_zone
@@ -63,9 +63,6 @@ JOB_WAIT_S = 5.0
 """Between two looks at a TiDB's jobs; a long list of them takes it a second (TiCDC waits as long)."""
 LOCK_WAIT_S = 1
 """Of one request for the lock; between two we look who holds it, and whether we shall stop."""
-_SCHEMA_TYPES = frozenset(
-    {DdlType.CREATE_SCHEMA, DdlType.DROP_SCHEMA, DdlType.RECOVER_SCHEMA, DdlType.MODIFY_SCHEMA_CHARSET}
-)
 _RECOVERS: Mapping[int, str] = {DdlType.RECOVER_TABLE: "table", DdlType.RECOVER_SCHEMA: "database with all its tables"}
 DDL_SQL_MODE = "STRICT_TRANS_TABLES,NO_AUTO_VALUE_ON_ZERO,NO_ENGINE_SUBSTITUTION,ALLOW_INVALID_DATES"
 
@@ -299,7 +296,7 @@ class DdlRunner:
         # TiDB's default, for schemas that are created without one.
         connection.query(b"SET SESSION collation_server = 'utf8mb4_bin'")
         schema = ddl.pre_schema or ddl.schema
-        if ddl.ddl_type not in _SCHEMA_TYPES and schema:
+        if ddl.ddl_type not in SCHEMA_TYPES and schema:
             connection.query(b"USE " + quoted(schema))
 
     def _lock(self, connection: Connection, what: str = "") -> None:

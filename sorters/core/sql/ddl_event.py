@@ -8,16 +8,12 @@ the one table that they changed (drop table, drop view, exchange partition) get 
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from schemas.ddl.job import DDL_TYPE_NAMES, DdlJob, DdlType
+from schemas.ddl.job import DDL_TYPE_NAMES, SCHEMA_TYPES, DdlJob, DdlType
 from schemas.ddl.schema_change import SchemaChange, StoredTable, TableChange
 from schemas.ids import TableId, Ts
 from schemas.sink.sql_rows import ResyncStep
 from sorters.core.sql.restore import restore, restore_tokens
 from sorters.core.sql.tokens import MODE_NO_BACKSLASH_ESCAPES, UnsupportedSqlError, quote_name, split_statements
-
-_SCHEMA_TYPES = frozenset(
-    {DdlType.CREATE_SCHEMA, DdlType.DROP_SCHEMA, DdlType.RECOVER_SCHEMA, DdlType.MODIFY_SCHEMA_CHARSET}
-)
 
 
 class Eligibility(Enum):
@@ -83,7 +79,7 @@ def ddl_events(change: SchemaChange) -> tuple[DdlEvent, ...]:
     """Return the events of an applied job."""
     job = change.job
     assert job.type is not None
-    if job.type in _SCHEMA_TYPES:
+    if job.type in SCHEMA_TYPES:
         return (_event(job, 0, job.type, change.schema, None, job.query),)
     if job.type is DdlType.RENAME_TABLES:
         pairs = [(item, _rename_query(item)) for item in change.tables]
@@ -133,7 +129,7 @@ def event_of_no_job(
 
 def eligibility(change: SchemaChange) -> Eligibility:
     """Tell whether the job of tables without a usable key is sent; a multi-table rename always is, as in TiCDC."""
-    if change.job.type in _SCHEMA_TYPES or change.job.type is DdlType.RENAME_TABLES:
+    if change.job.type in SCHEMA_TYPES or change.job.type is DdlType.RENAME_TABLES:
         return Eligibility.SEND
     if any(item.pre and item.post and item.pre.eligible and not item.post.eligible for item in change.tables):
         return Eligibility.BECAME_INELIGIBLE

@@ -26,6 +26,9 @@ log = logging.getLogger(__name__)
 
 DRIVER_CUT_BYTES_MAX = 16 * 1024 * 1024
 """Raw bytes (some 70,000 rows) that the driver may hold of a cut."""
+COLD_DRIVER_RATIO = 4
+"""Times as many it may hold while there is no Spark: a JVM starts on a full machine in 16 s, by which a changefeed of
+20,000 rows/s that has just begun (its first cut, that imports, takes 2 s) would fall behind."""
 TASK_CUT_BYTES_MAX = 16 * 1024 * 1024
 """Raw bytes that one task may hold: a larger cut is a job of its own, of two steps."""
 TABLES_AT_ONCE_MAX = 500
@@ -127,7 +130,7 @@ class CutJob:
 
     def is_small(self, cut: Cut) -> bool:
         """Tell whether the driver may hold a cut's changes; table images do not count, they are no backlog."""
-        return self._size(cut, with_images=False).raw_bytes <= DRIVER_CUT_BYTES_MAX
+        return self._size(cut, with_images=False).raw_bytes <= self._driver_bytes_max()
 
     def choose(self, cut: Cut, *, backlog: bool = False) -> Choice:
         """Return who is going to run a cut, and why."""
@@ -139,7 +142,7 @@ class CutJob:
             backlog=backlog,
             by_changefeed=run_by.by_changefeed,
             by_service=run_by.by_service,
-            costs=Costs(driver_bytes_max=DRIVER_CUT_BYTES_MAX),
+            costs=Costs(driver_bytes_max=self._driver_bytes_max()),
         )
 
     def write(self, program: FeedProgram, records: OutputRecords) -> None:
@@ -196,10 +199,13 @@ class CutJob:
             rows=int(records * self._record_rows) + sum(chunk.rows for chunk in chunks),
         )
 
+    def _driver_bytes_max(self) -> int:
+        return DRIVER_CUT_BYTES_MAX * (1 if self._run_by.is_warm() else COLD_DRIVER_RATIO)
+
     def _run_on_driver(self, orders: _Orders) -> CutCounts | None:
         """Run a cut on the driver; None: it is too large for that, and nothing is written."""
         # With some slack where it is known how large records are: giving up has read them in vain.
-        raw_bytes_max = DRIVER_CUT_BYTES_MAX * (1 if self._record_bytes is None else 2)
+        raw_bytes_max = self._driver_bytes_max() * (1 if self._record_bytes is None else 2)
         raw_bytes, cut = min(raw_bytes_max, self._size(orders.cut).raw_bytes), orders.cut
         with self._share.holding(raw_bytes, self._small.is_given_up):
             raw = self._small.read(cut, raw_bytes_max)

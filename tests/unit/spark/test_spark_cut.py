@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from schemas.flow.flow_sum import FlowSum
 from schemas.ids import TableId, Ts, UpstreamId
 from schemas.rawlog.topics import raw_topics
 from sorters.core.cut.cut import Cut
+from sorters.core.cut.runner import Choice, Reason, Runner
 from sorters.core.feed.feed import compile_feed
 from sorters.core.flow.ledger import CutFlow
 from sorters.core.mount.corrupt_rows import CorruptRows
@@ -25,7 +27,7 @@ from sorters.cut.worker import CutCounts
 from sorters.log.blackhole_topics import BlackholeTopics
 from sorters.log.failures import TaskHangsError
 from sorters.run import cut_job
-from sorters.run.cut_job import CutJob
+from sorters.run.cut_job import RAW_RECORD_BYTES_GUESS, CutJob, RunBy
 from sorters.run.preparation import Preparation
 from sorters.spark import cut as spark_cut
 from sorters.spark.jobs import session_jobs
@@ -106,10 +108,16 @@ class PlannedSession:
         return counts_as_json(CutCounts(rows=0, raw_bytes=0, corrupt=CorruptRows(), flow=self.rows))
 
 
+def cut_of(records: int) -> Cut:
+    return Cut(after_ts=Ts(5), upto_ts=Ts(9), start=(0,), end=(records,), may_repeat=False, ddl_end=0)
+
+
 class Changefeed:
     """Its preparation and its job, over one planned session; it stands in for the feed of schemas, too."""
 
-    def __init__(self, session: PlannedSession, store: SchemaStore, name: str = "ns/feed") -> None:
+    def __init__(
+        self, session: PlannedSession, store: SchemaStore, name: str = "ns/feed", run_by: RunBy | None = None
+    ) -> None:
         self.store, self.bad, self.name = store, BadJobs().jobs, name
         config = load_changefeed(URI)
         spark: Any = lambda: session  # noqa: E731 # a session of another kind
@@ -117,7 +125,13 @@ class Changefeed:
         feed = compile_feed(config, "default")
         self.preparation = Preparation(spark, feed, schemas, BlackholeTopics(config), None, start_ts=Ts(0))
         self.job = CutJob(
-            spark, lambda stopped: spark, topics=raw_topics(UpstreamId("up")), raw_config={}, sink_config={}, name=name
+            spark,
+            lambda stopped: spark,
+            topics=raw_topics(UpstreamId("up")),
+            raw_config={},
+            sink_config={},
+            run_by=run_by,
+            name=name,
         )
 
     def advance(self, ddl_end: int) -> bool:
@@ -127,15 +141,7 @@ class Changefeed:
         self.store.gc(checkpoint_ts)
 
     def run(self, after_ts: int, upto_ts: int, resynced: frozenset[TableId] = frozenset()) -> None:
-        cut = Cut(
-            after_ts=Ts(after_ts),
-            upto_ts=Ts(upto_ts),
-            start=(0,),
-            end=(1,),
-            may_repeat=False,
-            ddl_end=0,
-            resynced=resynced,
-        )
+        cut = replace(cut_of(1), after_ts=Ts(after_ts), upto_ts=Ts(upto_ts), resynced=resynced)
         self.preparation.begin(cut)
         self.job.run(cut, self.preparation, self.preparation.companions(cut, 1), 1)
 
@@ -204,6 +210,21 @@ def test_job_names_only_tables_that_have_rows_where_a_look_has_told(
     feed = Changefeed(session, schema("a", "b", "c", "d"))
     feed.run(5, 9)
     assert of(session) == ["", "d.d"]
+
+
+def test_driver_holds_more_of_a_cut_while_there_is_no_spark(
+    session: PlannedSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cut_job, "DRIVER_CUT_BYTES_MAX", 1_000 * RAW_RECORD_BYTES_GUESS)
+    is_warm = threading.Event()
+    job = Changefeed(session, schema("a"), run_by=RunBy(is_warm=is_warm.is_set)).job
+    held = Choice(runner=Runner.DRIVER, reason=Reason.CHEAPER_ON_DRIVER)
+    too_large = Choice(runner=Runner.SPARK, reason=Reason.BEYOND_DRIVER_MEMORY)
+    assert (job.choose(cut_of(1_000)), job.choose(cut_of(4_000)), job.choose(cut_of(4_001))) == (held, held, too_large)
+    assert (job.is_small(cut_of(4_000)), job.is_small(cut_of(4_001))) == (True, False)
+    is_warm.set()
+    assert (job.choose(cut_of(1_000)), job.choose(cut_of(1_001))) == (held, too_large)
+    assert (job.is_small(cut_of(1_000)), job.is_small(cut_of(1_001))) == (True, False)
 
 
 def test_no_name_is_made_for_cuts_of_the_driver(monkeypatch: pytest.MonkeyPatch, session: PlannedSession) -> None:

@@ -8,7 +8,6 @@ unless nothing has landed since the last beat: then it has only a checkpoint to 
 
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
 
 EPOCHS_MAX = 16
@@ -35,14 +34,18 @@ def quiet_s(rest_s: float) -> float:
 
 
 class EpochPace:
-    """Permits, given in the order in which they were asked for. From any thread."""
+    """Permits, given in the order in which they were asked for. From any thread.
+
+    ``who`` is any object that stands for one changefeed: who does not get a permit in time keeps its place.
+    """
 
     def __init__(self, epochs_max: int = EPOCHS_MAX, clock: Callable[[], float] = time.monotonic) -> None:
         self._free, self._clock = epochs_max, clock
-        self._held: dict[int, float] = {}
-        """Since when each thread has a permit, by the monotonic clock; one that has outlived its time is not here."""
+        self._held: dict[object, float] = {}
+        """Since when, by the monotonic clock; a permit that has outlived its time is not here."""
         self._followers = 0
-        self._waiting: deque[threading.Event] = deque()
+        self._waiting: dict[object, threading.Event] = {}
+        """In the order in which they asked; the event is set with the permit."""
         self._lock = threading.Lock()
 
     @property
@@ -55,46 +58,54 @@ class EpochPace:
         with self._lock:
             self._followers += 1
 
-    def leave(self) -> None:
-        """One less does."""
+    def leave(self, who: object) -> None:
+        """One less does: its permit and its place are others'."""
         with self._lock:
             self._followers -= 1
+            self._waiting.pop(who, None)
+            self._end(who)
 
-    def take(self, timeout_s: float) -> bool:
-        """Wait for a permit; tell whether there was one within ``timeout_s``."""
+    def take(self, who: object, timeout_s: float) -> bool:
+        """Wait for a permit; tell whether there was one within ``timeout_s``. If not the next call waits on."""
         with self._lock:
             self._take_back()
-            if self._free and not self._waiting:
-                self._free -= 1
-                self._held[threading.get_ident()] = self._clock()
-                return True
-            mine = threading.Event()
-            self._waiting.append(mine)
-        mine.wait(timeout_s)
+            mine = self._waiting.get(who)
+            if mine is None and who not in self._held:
+                mine = self._waiting[who] = threading.Event()
+                if self._free:
+                    self._free -= 1
+                    self._hand_on()
+        if mine is not None:
+            mine.wait(timeout_s)
         with self._lock:
-            if not mine.is_set():
+            if who not in self._held:
                 self._take_back()
-            if mine.is_set():
-                self._held[threading.get_ident()] = self._clock()
-                return True
-            self._waiting.remove(mine)
-            return False
+            if who not in self._held:
+                return False
+            self._held[who] = self._clock()
+            return True
 
-    def give_back(self) -> None:
-        """Let the next one have this thread's permit, if it is still its own."""
+    def give_back(self, who: object) -> None:
+        """Let the next one have the permit, if ``who`` still holds it."""
         with self._lock:
-            if self._held.pop(threading.get_ident(), None) is not None:
-                self._hand_on()
+            self._end(who)
+
+    def _end(self, who: object) -> None:
+        if self._held.pop(who, None) is not None:
+            self._hand_on()
 
     def _take_back(self) -> None:
         """Hand on the permits that have been held for too long."""
         before = self._clock() - HOLD_MAX_S
-        for thread in [thread for thread, since in self._held.items() if since < before]:
-            del self._held[thread]
-            self._hand_on()
+        for who in [who for who, since in self._held.items() if since < before]:
+            self._end(who)
 
     def _hand_on(self) -> None:
-        if self._waiting:
-            self._waiting.popleft().set()
-        else:
+        """Give a permit to whoever waits longest, who may be looking elsewhere just now: it counts from here on."""
+        if not self._waiting:
             self._free += 1
+            return
+        who = next(iter(self._waiting))
+        event = self._waiting.pop(who)
+        self._held[who] = self._clock()
+        event.set()

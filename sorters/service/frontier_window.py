@@ -190,8 +190,8 @@ class WindowFollower:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._give_back()
-        self._pace.leave()
+        self._holds = False
+        self._pace.leave(self)
         self._window.leave(self)
 
     def read(self, count: int, timeout_s: float) -> list[FrontierRecord]:
@@ -199,7 +199,7 @@ class WindowFollower:
         self._give_back()
         if not self._window.await_beat(self._at, timeout_s, self):
             return []
-        self._holds = self._pace.take(timeout_s)
+        self._holds = self._pace.take(self, timeout_s)
         if not self._holds:
             return []
         records = self._window.read(self._at, count, self)
@@ -211,4 +211,4 @@ class WindowFollower:
     def _give_back(self) -> None:
         if self._holds:
             self._holds = False
-            self._pace.give_back()
+            self._pace.give_back(self)

@@ -55,15 +55,14 @@ def test_beats_of_many_changefeeds_are_twice_as_far_apart_where_nothing_has_land
 
 def test_permits_come_back_in_the_order_in_which_they_were_asked_for() -> None:
     pace, order = EpochPace(1), list[int]()
-    assert pace.take(0.0)
-    assert not pace.take(0.0)
+    assert pace.take("first", 0.0)
     threads, done = [], threading.Semaphore(0)
 
     def ask(number: int) -> None:
-        assert pace.take(60.0)
+        assert pace.take(number, 60.0)
         order.append(number)
         assert done.acquire(timeout=60.0)
-        pace.give_back()
+        pace.give_back(number)
 
     for number in range(3):
         asked = threading.Thread(target=ask, args=(number,))
@@ -71,7 +70,7 @@ def test_permits_come_back_in_the_order_in_which_they_were_asked_for() -> None:
         threads.append(asked)
         while len(pace._waiting) <= number:
             time.sleep(0.001)
-    pace.give_back()
+    pace.give_back("first")
     for number, thread in enumerate(threads):
         done.release()
         thread.join(60.0)
@@ -82,19 +81,33 @@ def test_a_permit_that_is_held_for_too_long_counts_for_another() -> None:
     """Eight changefeeds whose broker is gone wait for two minutes; the ninth has nothing to do with that."""
     now_s = [0.0]
     pace = EpochPace(1, clock=lambda: now_s[0])
-    stuck = threading.Thread(target=pace.take, args=(0.0,))
-    stuck.start()
-    stuck.join(60.0)
-    assert not pace.take(0.0)
+    assert pace.take("stuck", 0.0)
+    assert not pace.take("other", 0.0)
     now_s[0] = HOLD_MAX_S + 0.1
-    assert pace.take(0.0)
-    now_s[0] += HOLD_MAX_S / 2
-    other = EpochPace(1, clock=lambda: now_s[0])
-    assert other.take(0.0)
-    other.give_back()
-    other.give_back()
-    assert other.take(0.0)
-    assert not other.take(0.0), "a permit that is given back twice is one"
+    assert pace.take("other", 0.0)
+    pace.give_back("stuck")
+    assert not pace.take("third", 0.0), "a permit that is given back too late is another's by then"
+    pace.give_back("other")
+    pace.give_back("other")
+    assert pace.take("third", 0.0)
+    assert not pace.take("fourth", 0.0), "a permit that is given back twice is one"
+
+
+def test_who_gets_no_permit_in_time_keeps_its_place() -> None:
+    """Followers look elsewhere twice a second, and a round of many takes longer."""
+    pace = EpochPace(1)
+    assert pace.take("first", 0.0)
+    assert not pace.take("second", 0.0)
+    assert not pace.take("third", 0.0)
+    assert not pace.take("second", 0.0)
+    pace.give_back("first")
+    assert not pace.take("first", 0.0)
+    assert not pace.take("third", 0.0)
+    assert pace.take("second", 0.0), "it was given the permit while it looked elsewhere"
+    pace.give_back("second")
+    pace.enter()
+    pace.leave("third")
+    assert pace.take("first", 0.0), "who leaves has neither place nor permit"
 
 
 def test_follower_that_waited_for_its_permit_takes_what_has_come_meanwhile() -> None:
@@ -104,9 +117,8 @@ def test_follower_that_waited_for_its_permit_takes_what_has_come_meanwhile() -> 
         assert first.read(10, 0.0) == [RECORD]
         assert second.read(10, 0.0) == []
         window.records.append(LATER)
-        assert first.read(1, 0.05) == [LATER]
-        assert first.read(1, 0.05) == []
-        assert second.read(10, 0.05) == [RECORD, LATER]
+        assert first.read(1, 0.05) == [], "the second has asked before it"
+        assert second.read(10, 0.0) == [RECORD, LATER]
 
 
 def test_follower_that_leaves_gives_its_permit_back() -> None:

@@ -14,7 +14,15 @@ from edges.zookeeper.client import Promise, ZooKeeperClient
 from edges.zookeeper.node_cache import ANSWER_S
 from schemas.errors import CorruptDataError
 from schemas.nodes.changefeed import ZkPaths
-from schemas.nodes.sorter_service import FeedEntry, FeedName, ServicePaths, decode_entries, newest_entries
+from schemas.nodes.feed_figures import FeedFigures, RunKey, decode_figures
+from schemas.nodes.sorter_service import (
+    FeedEntry,
+    FeedName,
+    ServicePaths,
+    decode_entries,
+    newest_entries,
+    with_figures,
+)
 
 log = logging.getLogger(__name__)
 _Answer = TypeVar("_Answer")
@@ -37,20 +45,18 @@ def read_entries(client: ZooKeeperClient, paths: ZkPaths) -> Entries:
 
 
 def all_entries(client: ZooKeeperClient, paths: ZkPaths) -> list[FeedEntry]:
-    """Return every entry, of former holders too.
+    """Return every entry with its figures, of former holders too.
 
     Raises:
         KazooException, KazooTimeoutError
     """
-    folder = ServicePaths(paths).progress
-    services = [f"{folder}/{name}" for names in _answers(client.get_children_async, [folder]) for name in names]
-    nodes = [
-        f"{service}/{number}"
-        for service, numbers in zip(services, _answers(client.get_children_async, services, _NO_NAMES), strict=True)
-        for number in numbers
+    nodes, figures = ServicePaths(paths), dict[RunKey, FeedFigures]()
+    # First, for a service takes them away together: figures without an entry say nothing, entries without figures lie.
+    for value in _values(client, nodes.figures):
+        figures |= readable_figures(value)
+    return [
+        with_figures(entry, figures) for value in _values(client, nodes.progress) for entry in readable_entries(value)
     ]
-    values = _answers(client.get_async, nodes)
-    return [entry for value, _ in values for entry in readable_entries(bytes(value))]
 
 
 def readable_entries(node: bytes) -> list[FeedEntry]:
@@ -60,6 +66,26 @@ def readable_entries(node: bytes) -> list[FeedEntry]:
     except CorruptDataError as error:
         log.error("progress of a sorter service is not readable", extra={"code": error.code, "error": str(error)})
         return []
+
+
+def readable_figures(node: bytes) -> dict[RunKey, FeedFigures]:
+    """Return a node's figures; likewise none of one that does not decode."""
+    try:
+        return decode_figures(node)
+    except CorruptDataError as error:
+        log.error("figures of a sorter service are not readable", extra={"code": error.code, "error": str(error)})
+        return {}
+
+
+def _values(client: ZooKeeperClient, folder: str) -> list[bytes]:
+    """Return what all services' nodes below a folder hold."""
+    services = [f"{folder}/{name}" for names in _answers(client.get_children_async, [folder]) for name in names]
+    nodes = [
+        f"{service}/{number}"
+        for service, numbers in zip(services, _answers(client.get_children_async, services, _NO_NAMES), strict=True)
+        for number in numbers
+    ]
+    return [bytes(value) for value, _ in _answers(client.get_async, nodes)]
 
 
 def _answers(

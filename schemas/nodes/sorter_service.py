@@ -3,6 +3,7 @@
     services/{service}            ephemeral, by the service: who it is, and whose changefeeds it takes
     assignments/{service}         by the owner: which changefeeds it runs; its version is checked by all that it writes
     progress/{service}/{number}   by the service: for each of its changefeeds what it has begun last and how far it is
+    figures/{service}/{number}    likewise: what else is counted of these (:mod:`schemas.nodes.feed_figures`)
 
 A service writes the entries of all its changefeeds together, in one transaction that checks its registration and its
 assignment: what a service says of a changefeed that it has no more is refused by ZooKeeper itself. Where a changefeed
@@ -12,19 +13,19 @@ rests, its own ``status`` and ``begun`` nodes say all; where it runs, an entry m
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 from schemas.errors import CorruptDataError
 from schemas.ids import Ts
 from schemas.nodes.changefeed import ChangefeedStatus, ZkPaths
-from schemas.sink_figures import NO_FIGURES, SinkFigures, figures_json, read_figures
+from schemas.nodes.feed_figures import NOTHING_COUNTED, FeedFigures, RunKey, read_feed_figures
 
 FeedName = tuple[str, str]
 """Namespace and id of a changefeed."""
 ENTRIES_MAX: Final = 128
-"""Entries in one node: some 600 bytes each, so that a node stays under 96 KiB."""
+"""Entries in one node: some 500 bytes each, so that a node stays under 64 KiB."""
 NODE_BYTES_MAX: Final = 512 * 1024
 """What a reader takes; ZooKeeper itself takes 1 MiB."""
 
@@ -116,29 +117,40 @@ class FeedEntry:
     spark_rows_total: int = 0
     """Rows among them that Spark's tasks wrote; the driver wrote the others."""
     corrupt_rows_total: int = 0
-    damaged_records_total: int = 0
-    states_proven: int = 0
-    """Physical tables whose state proof is carried."""
-    states_unproven: int = 0
     batch_rows: int = 0
     batch_s: float = 0.0
     last_synced_ts: Ts = Ts(0)
     cpu_s: float = 0.0
     """CPU time that the changefeed's thread and Spark's tasks have spent on it, wherever those run."""
-    reason: str = ""
-    """Why its last cut ran where it ran (:mod:`sorters.core.cut`)."""
-    windows_proven: int = 0
-    """Cuts whose flow proof came out even, since the changefeed began to run there."""
-    sent: SinkFigures = NO_FIGURES
-    """How messages went to Kafka, likewise."""
+    figures: FeedFigures = field(default=NOTHING_COUNTED, hash=False)
+    """As of some seconds ago, in a node of their own."""
 
     @property
     def name(self) -> FeedName:
         return self.namespace, self.changefeed_id
 
+    @property
+    def run(self) -> RunKey:
+        """Which run of the changefeed it is of."""
+        return RunKey(self.namespace, self.changefeed_id, self.created_zxid, self.epoch, self.revision)
+
+
+class StatusCounts(TypedDict):
+    """Fields of :class:`~schemas.nodes.changefeed.ChangefeedStatus` that only count."""
+
+    rows_total: int
+    spark_rows_total: int
+    corrupt_rows_total: int
+    damaged_records_total: int
+    states_proven: int
+    states_unproven: int
+    batch_rows: int
+    batch_s: float
+    windows_proven: int
+
 
 _SPARK_FIELDS: Final = tuple(field.name for field in fields(SparkFigures))
-_ENTRY_FIELDS: Final = tuple(field.name for field in fields(FeedEntry))
+_ENTRY_FIELDS: Final = tuple(field.name for field in fields(FeedEntry) if field.name != "figures")
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,11 +177,21 @@ class ServicePaths:
     def assignment(self, service: str) -> str:
         return f"{self.assignments}/{service}"
 
+    @property
+    def figures(self) -> str:
+        return f"{self.paths.root}/figures"
+
     def service_progress(self, service: str) -> str:
         return f"{self.progress}/{service}"
 
+    def service_figures(self, service: str) -> str:
+        return f"{self.figures}/{service}"
+
     def entries(self, service: str, number: int) -> str:
         return f"{self.progress}/{service}/{number}"
+
+    def entry_figures(self, service: str, number: int) -> str:
+        return f"{self.figures}/{service}/{number}"
 
 
 def newest_entries(entries: Iterable[FeedEntry]) -> dict[tuple[FeedName, int], FeedEntry]:
@@ -181,6 +203,15 @@ def newest_entries(entries: Iterable[FeedEntry]) -> dict[tuple[FeedName, int], F
         if known is None or (entry.revision, entry.checkpoint_ts) > (known.revision, known.checkpoint_ts):
             newest[key] = entry
     return newest
+
+
+def with_figures(entry: FeedEntry, figures: Mapping[RunKey, FeedFigures]) -> FeedEntry:
+    """Return an entry with the figures of its run; those that it brings with it, as of a version before, count first.
+
+    What another run of the changefeed has left, here or at a former holder, says nothing of this one.
+    """
+    counted = figures.get(entry.run)
+    return entry if counted is None or entry.figures != NOTHING_COUNTED else replace(entry, figures=counted)
 
 
 def with_progress(status: ChangefeedStatus | None, entry: FeedEntry | None) -> ChangefeedStatus | None:
@@ -198,17 +229,24 @@ def with_progress(status: ChangefeedStatus | None, entry: FeedEntry | None) -> C
         status,
         checkpoint_ts=entry.checkpoint_ts,
         resolved_ts=max(status.resolved_ts, entry.resolved_ts),
-        rows_total=entry.rows_total,
-        spark_rows_total=entry.spark_rows_total,
-        corrupt_rows_total=entry.corrupt_rows_total,
-        damaged_records_total=entry.damaged_records_total,
-        states_proven=entry.states_proven,
-        states_unproven=entry.states_unproven,
-        batch_rows=entry.batch_rows,
-        batch_s=entry.batch_s,
         last_synced_ts=max(status.last_synced_ts, entry.last_synced_ts),
-        windows_proven=entry.windows_proven,
+        **status_counts(entry),
     )
+
+
+def status_counts(entry: FeedEntry) -> StatusCounts:
+    """Return what a changefeed's status has of an entry beside its ts."""
+    return {
+        "rows_total": entry.rows_total,
+        "spark_rows_total": entry.spark_rows_total,
+        "corrupt_rows_total": entry.corrupt_rows_total,
+        "damaged_records_total": entry.figures.damaged_records_total,
+        "states_proven": entry.figures.states_proven,
+        "states_unproven": entry.figures.states_unproven,
+        "batch_rows": entry.batch_rows,
+        "batch_s": entry.batch_s,
+        "windows_proven": entry.figures.windows_proven,
+    }
 
 
 def encode_service(info: ServiceInfo) -> bytes:
@@ -288,6 +326,7 @@ def decode_assignment(node: bytes) -> Assignment:
 
 
 def encode_entries(entries: Iterable[FeedEntry]) -> bytes:
+    """Return a ``progress/…`` node: entries without their figures."""
     return f"[{','.join(map(_entry_text, entries))}]".encode()
 
 
@@ -295,7 +334,8 @@ def encode_entries(entries: Iterable[FeedEntry]) -> bytes:
 def _entry_text(entry: FeedEntry) -> str:
     # Kept: a group's write holds 128 entries, most of which are as they were in the last one.
     plain = {name: getattr(entry, name) for name in _ENTRY_FIELDS}
-    return json.dumps({**plain, "sent": figures_json(entry.sent)}, separators=(",", ":"))
+    # Nobody reads the reason here, but a version before takes no entry without one.
+    return json.dumps({**plain, "reason": ""}, separators=(",", ":"))
 
 
 def decode_entries(node: bytes) -> list[FeedEntry]:
@@ -319,18 +359,11 @@ def decode_entries(node: bytes) -> list[FeedEntry]:
                 rows_total=_number(entry, "rows_total"),
                 spark_rows_total=_number(entry, "spark_rows_total"),
                 corrupt_rows_total=_number(entry, "corrupt_rows_total"),
-                # Absent from nodes of earlier versions.
-                damaged_records_total=_number({"damaged_records_total": 0, **entry}, "damaged_records_total"),
-                states_proven=_number({"states_proven": 0, **entry}, "states_proven"),
-                states_unproven=_number({"states_unproven": 0, **entry}, "states_unproven"),
                 batch_rows=_number(entry, "batch_rows"),
                 batch_s=float(entry["batch_s"]),
                 last_synced_ts=Ts(_number(entry, "last_synced_ts")),
                 cpu_s=float(entry["cpu_s"]),
-                reason=_text(entry, "reason"),
-                # Absent from nodes of earlier versions.
-                windows_proven=_number({"windows_proven": 0, **entry}, "windows_proven"),
-                sent=read_figures(entry.get("sent", {})),
+                figures=read_feed_figures(entry),  # of a version before
             )
             for entry in raw
         ]

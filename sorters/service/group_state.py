@@ -2,7 +2,7 @@
 
     begin(entry) --.                               .--> all who waited go on
     begin(entry) --+--> one transaction: check our registration, check our assignment, set the nodes that changed
-    note(entry)  --'      |
+    note(entry)  --'      |                        the figures of entries too, where they are due
                           '--> refused: the assignment is read again; who is not in it any more is refused, others wait
 
 So a cut is begun only by who is, at that moment, the changefeed's one sorter, and its successor knows of it.
@@ -11,13 +11,15 @@ So a cut is begun only by who is, at that moment, the changefeed's one sorter, a
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from kazoo.exceptions import BadVersionError, KazooException, NodeExistsError, NoNodeError, RolledBackError
 from kazoo.handlers.threading import KazooTimeoutError
 
 from edges.zookeeper.client import ZooKeeperClient
+from edges.zookeeper.progress import readable_figures
 from schemas.errors import BusError
+from schemas.nodes.feed_figures import FeedFigures, RunKey, encode_figures
 from schemas.nodes.sorter_service import (
     Assigned,
     Assignment,
@@ -26,8 +28,9 @@ from schemas.nodes.sorter_service import (
     decode_assignment,
     decode_entries,
     encode_entries,
+    with_figures,
 )
-from sorters.core.service.progress_book import FeedKey, ProgressBook, in_transactions, key_of
+from sorters.core.service.progress_book import FeedKey, NodeKey, Part, ProgressBook, in_transactions, key_of
 from sorters.run.nodes.feed_lock import SorterLockLostError
 
 log = logging.getLogger(__name__)
@@ -36,6 +39,8 @@ GROUP_S = 0.03
 """Between two transactions at least: what is ready meanwhile goes with the next one."""
 FLUSH_S = 0.5
 """How long news of how far a changefeed is may wait for others to go with."""
+FIGURES_S = 2.0
+"""Between two writes of figures: they are nearly as large as all else, and nobody needs them sooner."""
 ANSWER_S = 2.0
 """A third of the session's time, as for a lock."""
 
@@ -81,10 +86,11 @@ class GroupState:
         """
         self._client, self._paths, self._service = client, paths, service
         self._on_assignment, self._is_lost = on_assignment, is_lost
-        self._versions: dict[int, int] = {}
+        self._versions: dict[NodeKey, int] = {}
         self._is_unsure = False
         """Nobody knows whether the last transaction was done: the versions are asked for before the next one."""
         self._book = ProgressBook(self._load())
+        self._figured_at = -FIGURES_S
         self._assigned: frozenset[FeedKey] = frozenset()
         self._assignment_version = -1
         """-1: there is no such node."""
@@ -181,7 +187,9 @@ class GroupState:
                 if self._closed:
                     waiters, self._waiters = self._waiters, []
                     break
-                late = time.monotonic() >= flushed_at + FLUSH_S and bool(self._book.dirty())
+                late = time.monotonic() >= flushed_at + FLUSH_S and bool(
+                    self._book.dirty(are_figures_due=self._are_figures_due())
+                )
             if self._is_stale:
                 self._reread()
             if not self._waiters and not late:
@@ -198,7 +206,8 @@ class GroupState:
         """Run one transaction for all who wait, or as many as ZooKeeper needs."""
         with self._lock:
             waiters, self._waiters = self._waiters, []
-            version, assigned, dirty = self._assignment_version, self._assigned, self._book.dirty()
+            version, assigned, are_figures_due = self._assignment_version, self._assigned, self._are_figures_due()
+            dirty = self._book.dirty(are_figures_due=are_figures_due)
         waiting = []
         for waiter in waiters:
             if waiter.key is None or waiter.key in assigned:
@@ -209,7 +218,7 @@ class GroupState:
             _refuse(waiting, "zookeeper does not confirm the session")
             return
         try:
-            nodes = {number: encode_entries(entries) for number, (_, entries) in dirty.items()}
+            nodes = {key: _encoded(key.part, entries) for key, (_, entries) in dirty.items()}
             for part in in_transactions(nodes):
                 if not self._write(version, part):
                     self.read_assignment()
@@ -221,13 +230,18 @@ class GroupState:
             _refuse(waiting, repr(error))
             return
         with self._lock:
-            for number, (change, _) in dirty.items():
-                self._book.written(number, change)
+            for key, (change, _) in dirty.items():
+                self._book.written(key, change)
+            if are_figures_due and any(key.part is Part.FIGURES for key in dirty):
+                self._figured_at = time.monotonic()
             self._lock.notify_all()
         for waiter in waiting:
             waiter.end(None)
 
-    def _write(self, assignment_version: int, nodes: dict[int, bytes]) -> bool:
+    def _are_figures_due(self) -> bool:
+        return time.monotonic() >= self._figured_at + FIGURES_S
+
+    def _write(self, assignment_version: int, nodes: dict[NodeKey, bytes]) -> bool:
         """Write the nodes if the service is registered and its assignment is the known one; False: that has changed.
 
         Raises:
@@ -235,29 +249,28 @@ class GroupState:
             SorterLockLostError: the session is over, or another process writes as this service.
         """
         if self._is_unsure:
-            for number in {*self._versions, *nodes}:
-                stat = self._client.exists_async(self._paths.entries(self._service, number)).get(timeout=ANSWER_S)
+            for key in {*self._versions, *nodes}:
+                stat = self._client.exists_async(self._path(key)).get(timeout=ANSWER_S)
                 if stat is None:
-                    self._versions.pop(number, None)
+                    self._versions.pop(key, None)
                 else:
-                    self._versions[number] = int(stat.version)
+                    self._versions[key] = int(stat.version)
             self._is_unsure = False
         transaction = self._client.transaction()
         transaction.check(self._paths.service(self._service), -1)
         if assignment_version >= 0:
             transaction.check(self._paths.assignment(self._service), assignment_version)
-        for number, node in nodes.items():
-            path = self._paths.entries(self._service, number)
-            if number in self._versions:
-                transaction.set_data(path, node, self._versions[number])
+        for key, node in nodes.items():
+            if key in self._versions:
+                transaction.set_data(self._path(key), node, self._versions[key])
             else:
-                transaction.create(path, node)
+                transaction.create(self._path(key), node)
         results = transaction.commit_async().get(timeout=ANSWER_S)
         failed = [(at, result) for at, result in enumerate(results) if isinstance(result, KazooException)]
         reasons = [(at, error) for at, error in failed if not isinstance(error, RolledBackError)]
         if not failed:
-            for number in nodes:
-                self._versions[number] = self._versions.get(number, -1) + 1
+            for key in nodes:
+                self._versions[key] = self._versions.get(key, -1) + 1
             return True
         at, reason = reasons[0] if reasons else failed[0]
         if at == 1 and assignment_version >= 0 and isinstance(reason, BadVersionError | NoNodeError):
@@ -280,14 +293,27 @@ class GroupState:
 
     def _load(self) -> dict[int, list[FeedEntry]]:
         """Read what this service has said in an earlier life."""
-        folder = self._paths.service_progress(self._service)
+        stored = {number: decode_entries(node) for number, node in self._read(Part.PROGRESS)}
+        figures: dict[RunKey, FeedFigures] = {}
+        for _, node in self._read(Part.FIGURES):
+            figures |= readable_figures(node)
+        return {number: [with_figures(entry, figures) for entry in entries] for number, entries in stored.items()}
+
+    def _read(self, part: Part) -> Iterator[tuple[int, bytes]]:
+        folder = self._folder(part)
         self._client.ensure_path_async(folder).get(timeout=ANSWER_S)
-        stored: dict[int, list[FeedEntry]] = {}
         for name in self._children(folder):
             node, stat = self._client.get_async(f"{folder}/{name}").get(timeout=ANSWER_S)
-            stored[int(name)] = decode_entries(node)
-            self._versions[int(name)] = int(stat.version)
-        return stored
+            self._versions[NodeKey(part, int(name))] = int(stat.version)
+            yield int(name), bytes(node)
+
+    def _folder(self, part: Part) -> str:
+        of_service = self._paths.service_progress if part is Part.PROGRESS else self._paths.service_figures
+        return of_service(self._service)
+
+    def _path(self, key: NodeKey) -> str:
+        of_number = self._paths.entries if key.part is Part.PROGRESS else self._paths.entry_figures
+        return of_number(self._service, key.number)
 
     def _children(self, path: str) -> Iterable[str]:
         try:
@@ -298,6 +324,12 @@ class GroupState:
     def _on_change(self, _event: object) -> None:
         # In kazoo's thread: only notes, and returns at once.
         self._is_stale = True
+
+
+def _encoded(part: Part, entries: Iterable[FeedEntry]) -> bytes:
+    if part is Part.PROGRESS:
+        return encode_entries(entries)
+    return encode_figures((entry.run, entry.figures) for entry in entries)
 
 
 def _lost(key: FeedKey | None, reason: str) -> SorterLockLostError:

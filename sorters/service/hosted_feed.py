@@ -23,7 +23,8 @@ from schemas.config.settings import ChangefeedConfig
 from schemas.errors import BusError
 from schemas.ids import Ts, UpstreamId
 from schemas.nodes.changefeed import ChangefeedInfo, ZkPaths, wants_sorter
-from schemas.nodes.sorter_service import Assigned, FeedEntry
+from schemas.nodes.feed_figures import FeedFigures
+from schemas.nodes.sorter_service import Assigned, FeedEntry, status_counts
 from schemas.rawlog.images import image_feed
 from schemas.rawlog.topics import raw_topics
 from schemas.sink.topic import sorter_config
@@ -325,6 +326,7 @@ class HostedFeed:
         entry, rows = self._entry, progress.rows
         assert entry is not None
         self._tasks_cpu_s += progress.tasks_cpu_s
+        counted = entry.figures
         self._entry = replace(
             entry,
             checkpoint_ts=max(entry.checkpoint_ts, progress.checkpoint_ts),
@@ -332,16 +334,18 @@ class HostedFeed:
             rows_total=entry.rows_total + rows,
             spark_rows_total=entry.spark_rows_total + (rows if progress.by_spark else 0),
             corrupt_rows_total=entry.corrupt_rows_total + progress.corrupt_rows,
-            damaged_records_total=entry.damaged_records_total + progress.damaged_records,
-            states_proven=progress.states_proven,
-            states_unproven=progress.states_unproven,
             batch_rows=rows,
             batch_s=round(progress.cut_s, 4),
             last_synced_ts=progress.checkpoint_ts if rows else entry.last_synced_ts,
             cpu_s=round(time.thread_time() + self._tasks_cpu_s, 3),
-            reason=progress.reason,
-            windows_proven=entry.windows_proven + (progress.window is not None),
-            sent=entry.sent.then(progress.sent),
+            figures=FeedFigures(
+                reason=progress.reason,
+                damaged_records_total=counted.damaged_records_total + progress.damaged_records,
+                states_proven=progress.states_proven,
+                states_unproven=progress.states_unproven,
+                windows_proven=counted.windows_proven + (progress.window is not None),
+                sent=counted.sent.then(progress.sent),
+            ),
         )
         if self._home.is_lost():
             return
@@ -369,16 +373,8 @@ class HostedFeed:
         self._board.report(
             checkpoint_ts=entry.checkpoint_ts,
             resolved_ts=entry.resolved_ts,
-            rows_total=entry.rows_total,
-            spark_rows_total=entry.spark_rows_total,
-            corrupt_rows_total=entry.corrupt_rows_total,
-            damaged_records_total=entry.damaged_records_total,
-            states_proven=entry.states_proven,
-            states_unproven=entry.states_unproven,
-            batch_rows=entry.batch_rows,
-            batch_s=entry.batch_s,
             last_synced_ts=entry.last_synced_ts,
-            windows_proven=entry.windows_proven,
+            **status_counts(entry),
         )
         self._reported_s = time.monotonic()
 

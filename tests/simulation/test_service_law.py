@@ -1,5 +1,5 @@
 """Sorter services under every fault: a changefeed has one sorter at any time, what was begun is repeated as it was
-begun, nothing is passed over, and once the faults end everything is written.
+begun, nothing is passed over, figures are the present holder's, and once the faults end everything is written.
 
 ``SERVICE_SEEDS`` says how many seeds to run; a failing seed replays with ``tidebus simulate --of services --seed N
 --trace``.
@@ -83,6 +83,14 @@ def trust_versions(world: ServicesWorld) -> None:
     world.trusts_versions = True
 
 
+def mix_figures(world: ServicesWorld) -> None:
+    world.mixes_figures = True
+
+
+def forget_figures(world: ServicesWorld) -> None:
+    world.forgets_figures = True
+
+
 @pytest.mark.parametrize(
     ("plant", "promise"),
     [
@@ -91,6 +99,8 @@ def trust_versions(world: ServicesWorld) -> None:
         (ignore_refusal, "was begun"),
         (take_lost_for_done, "was begun"),
         (trust_versions, "are not written up to"),
+        (mix_figures, "its holder has ended"),
+        (forget_figures, "figures of"),
     ],
 )
 def test_services_that_break_a_rule_are_found_out(plant: Callable[[ServicesWorld], None], promise: str) -> None:

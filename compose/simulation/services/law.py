@@ -4,11 +4,14 @@
 - An owner never gives a changefeed to two services.
 - What was begun is repeated as it was begun: two cuts of a life of a changefeed are the same, or do not overlap.
 - Nothing is passed over: a cut begins where all before it is written.
+- What is counted of a changefeed is what its present holder has counted.
 """
 
+from collections import Counter
 from dataclasses import dataclass, field
 
 from compose.simulation.law import BrokenPromiseError
+from schemas.nodes.feed_figures import RunKey
 
 Cut = tuple[int, int]
 """Rows above the first ts, up to the second one."""
@@ -35,6 +38,8 @@ class ServiceLaw:
         self.written: dict[str, Written] = {}
         self.start_ts: dict[tuple[str, int], int] = {}
         """By changefeed and life where it begins."""
+        self.ended: Counter[RunKey] = Counter()
+        """Cuts by the run that has ended them."""
         self._cuts = 0
 
     def begin(self, feed: str, process: str, cut: Cut, life: int) -> int:
@@ -62,6 +67,13 @@ class ServiceLaw:
         written.begun[cut] = max(written.begun.get(cut, 0), ts)
         if ts == cut[1]:
             written.done_ts = max(written.done_ts, ts)
+
+    def counted(self, run: RunKey, cuts: int) -> None:
+        """Check how many cuts a reader takes a run to have ended."""
+        if cuts > self.ended[run]:
+            raise BrokenPromiseError(
+                f"{run.changefeed_id} shows {cuts} cuts, and its holder has ended {self.ended[run]}"
+            )
 
     def assigned(self, assignments: dict[str, list[str]]) -> None:
         """Check what an owner has written: changefeeds by service."""

@@ -47,7 +47,14 @@ def unsettled(world: ServicesWorld, upto: int) -> str | None:
         or written.done_ts < upto
         or written.life != world.ensemble.value(f"status/{name}").set_epoch
     ]
-    return f"{behind} are not written up to {upto}" if behind else None
+    if behind:
+        return f"{behind} are not written up to {upto}"
+    uncounted = [
+        entry.changefeed_id
+        for entry in world.newest().values()
+        if world.law.ended[entry.run] and not world.figures(entry).windows_proven
+    ]
+    return f"figures of {uncounted} are not written" if uncounted else None
 
 
 def _some_process(world: ServicesWorld) -> str | None:

@@ -1,4 +1,4 @@
-"""A simulated service: as ``sorters/service`` does it, a step a tick, around one progress node."""
+"""A simulated service: as ``sorters/service`` does it, a step a tick, around a node of progress and one of figures."""
 
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -9,12 +9,15 @@ from compose.simulation.zookeeper import SimSession
 from edges.zookeeper.session import LeaseLostError
 from schemas.ids import CaptureId, Ts
 from schemas.nodes.changefeed import ChangefeedStatus
+from schemas.nodes.feed_figures import NOTHING_COUNTED, FeedFigures, RunKey
 from schemas.nodes.sorter_service import Assigned, Assignment, FeedEntry, newest_entries
 
 if TYPE_CHECKING:
     from compose.simulation.services.world import ServicesWorld
 
 CUT_MAX = 6
+FIGURES_TICKS = 4
+"""Between two writes of figures."""
 
 
 @dataclass(slots=True)
@@ -44,8 +47,11 @@ class SimService:
         """Of the assignment as it is known here."""
         self._book: dict[str, FeedEntry] = {}
         """What is to stand in our node: also what was put there and refused, or of which nobody knows."""
-        self._node_version: int | None = None
-        """As it is known here; None: there is no such node."""
+        self._figures: dict[str, tuple[RunKey, FeedFigures]] = {}
+        """Of the entries in it, likewise."""
+        self._versions: dict[str, int | None] = {}
+        """Of our nodes, as they are known here; None: there is no such node."""
+        self._figured_at = -FIGURES_TICKS
         self._is_unsure = False
         """An answer was lost, so that the node's version is asked for before the next transaction."""
 
@@ -63,7 +69,9 @@ class SimService:
                 return  # the session of who was here before has not ended
             self.is_registered = True
             self._book = dict(world.ensemble.value(self._node, {}))
-            self._node_version = world.ensemble.version(self._node)
+            figures: dict[RunKey, FeedFigures] = world.ensemble.value(self._figures_node, {})
+            self._figures = {run.changefeed_id: (run, counted) for run, counted in figures.items()}
+            self._ask_versions()
         if world.random.random() < world.pace:
             self._read_assignment()
         for name in sorted(self.hosted):
@@ -73,6 +81,13 @@ class SimService:
     @property
     def _node(self) -> str:
         return f"progress/{self.service}"
+
+    @property
+    def _figures_node(self) -> str:
+        return f"figures/{self.service}"
+
+    def _ask_versions(self) -> None:
+        self._versions = {node: self.world.ensemble.version(node) for node in (self._node, self._figures_node)}
 
     def _read_assignment(self) -> None:
         path = f"assignments/{self.service}"
@@ -133,7 +148,9 @@ class SimService:
             if entry.checkpoint_ts >= world.ts:
                 return
             cut = entry.checkpoint_ts, min(world.ts, entry.checkpoint_ts + world.random.randint(1, CUT_MAX))
-        hosted.entry = self._book[name] = replace(entry, begun=f"{cut[0]}:{cut[1]}")
+        hosted.entry = replace(entry, begun=f"{cut[0]}:{cut[1]}")
+        self._book[name] = replace(hosted.entry, figures=NOTHING_COUNTED)
+        self._figures[name] = entry.run, entry.figures
         answer = self._commit()
         if answer or (answer is None and world.takes_lost_for_done) or (answer is False and world.ignores_refusal):
             hosted.cut, hosted.at = cut, cut[0]
@@ -152,7 +169,11 @@ class SimService:
                 self.world.law.write(name, self.process, hosted.number, hosted.at)
                 if hosted.at == hosted.cut[1]:
                     assert hosted.entry is not None
-                    hosted.entry = replace(hosted.entry, checkpoint_ts=Ts(hosted.at), resolved_ts=Ts(hosted.at))
+                    counted = FeedFigures(windows_proven=hosted.entry.figures.windows_proven + 1)
+                    self.world.law.ended[hosted.entry.run] += 1
+                    hosted.entry = replace(
+                        hosted.entry, checkpoint_ts=Ts(hosted.at), resolved_ts=Ts(hosted.at), figures=counted
+                    )
                     hosted.cut = None
 
     def _fold(self, name: str, hosted: Hosted) -> None:
@@ -168,31 +189,41 @@ class SimService:
         world.ensemble.commit(operations)
         if entry is not None:  # what an earlier process of this service has left is for who takes the changefeed over
             self._book.pop(name, None)
+            self._figures.pop(name, None)
+            self._figured_at = -FIGURES_TICKS  # they go with their entry
             self._commit()
 
     def _commit(self) -> bool | None:
-        """Write the service's node if it is still registered, under the assignment as it is known here; tell whether
-        that is done. None: nobody knows.
+        """Write the service's nodes if it is still registered, under the assignment as it is known here; tell whether
+        that is done. None: nobody knows. Figures go along where they are due.
         """
         world, ensemble = self.world, self.world.ensemble
         if self._is_unsure and not world.trusts_versions:
-            self._node_version, self._is_unsure = ensemble.version(self._node), False
+            self._ask_versions()
+            self._is_unsure = False
         assignment = [] if self._version is None else [Check(f"assignments/{self.service}", self._version)]
         registration = ensemble.nodes.get(f"services/{self.service}")
         if registration is None or registration.session != self.process:
             raise LeaseLostError("the registration is gone", service=self.service)
-        put = Put(self._node, dict(self._book), self._node_version)
+        nodes: dict[str, object] = {self._node: dict(self._book)}
+        if world.now >= self._figured_at + FIGURES_TICKS and not world.forgets_figures:
+            nodes[self._figures_node] = dict(self._figures.values())
+        puts = [Put(node, value, self._versions.get(node)) for node, value in nodes.items()]
         is_lost = world.loses_answer()
         # Lost on its way there, or on its way back.
         is_done = not (is_lost and world.random.random() < 0.5) and ensemble.commit(
-            [Check(f"services/{self.service}", -1), *assignment, put]
+            [Check(f"services/{self.service}", -1), *assignment, *puts]
         )
         if is_lost:
             world.note("answer lost", is_done)
             self._is_unsure = True
             return None
         if is_done:
-            self._node_version = 0 if self._node_version is None else self._node_version + 1
+            for node in nodes:
+                version = self._versions.get(node)
+                self._versions[node] = 0 if version is None else version + 1
+            if self._figures_node in nodes:
+                self._figured_at = world.now
         return is_done
 
 

@@ -22,6 +22,7 @@ from consumers.control.core.changefeeds.service_plan import (
 from edges.zookeeper.session import LeaseLostError
 from schemas.ids import Ts
 from schemas.nodes.changefeed import ChangefeedStatus
+from schemas.nodes.feed_figures import NOTHING_COUNTED, FeedFigures, RunKey
 from schemas.nodes.sorter_service import Assignment, FeedEntry, FeedName, newest_entries, with_progress
 
 FEEDS = 5
@@ -64,6 +65,8 @@ class ServicesWorld:
         """Planted: a new holder passes over what the last one has said; a service begins what ZooKeeper refuses."""
         self.takes_lost_for_done = self.trusts_versions = False
         """Planted, where an answer is lost: a service begins all the same; or does not ask for versions anew."""
+        self.mixes_figures = self.forgets_figures = False
+        """Planted: a reader takes any run's figures for those of the last one; a service writes none."""
         self.spoil: Callable[[ServicePlan], ServicePlan] = lambda plan: plan
         """Planted: what an owner writes instead."""
         self.trouble, self.pace = random.choice((0.03, 0.1, 0.2)), random.choice((0.3, 0.6, 1.0))
@@ -167,7 +170,7 @@ class ServicesWorld:
         self._tend_dedicated()
 
     def _plan(self) -> ServicePlan:
-        entries = [entry for node in self.ensemble.below("progress").values() for entry in node.value.values()]
+        entries = self._entries()
         self._check_views(newest_entries(entries))
         revisions: Counter[str] = Counter()
         for entry in entries:
@@ -208,11 +211,29 @@ class ServicesWorld:
             if before is not None and before[0] is status and before[1] is entry and before[2] is written:
                 continue  # as it was, and what is written only grows
             self._viewed[name] = status, entry, written
+            if entry is not None:
+                self.law.counted(entry.run, self.figures(entry).windows_proven)
             view = with_progress(status, entry)
             if view is None or written is None or written.life != view.set_epoch:
                 continue
             if view.checkpoint_ts > written.done_ts:
                 raise BrokenPromiseError(f"checkpoint of {name} is {view.checkpoint_ts}, above {written.done_ts}")
+
+    def _entries(self) -> list[FeedEntry]:
+        return [entry for node in self.ensemble.below("progress").values() for entry in node.value.values()]
+
+    def newest(self) -> dict[tuple[FeedName, int], FeedEntry]:
+        """Return the entry that counts of each changefeed."""
+        return newest_entries(self._entries())
+
+    def figures(self, entry: FeedEntry) -> FeedFigures:
+        """Return what a reader finds counted of the run that an entry is of."""
+        nodes: list[dict[RunKey, FeedFigures]] = [node.value for node in self.ensemble.below("figures").values()]
+        if self.mixes_figures:
+            counted = (node[run] for node in nodes for run in node if run.changefeed_id == entry.changefeed_id)
+        else:
+            counted = (node[entry.run] for node in nodes if entry.run in node)
+        return next(counted, NOTHING_COUNTED)
 
     def _write(self, late: Late) -> None:
         revision = self.ensemble.version("owner-rev")

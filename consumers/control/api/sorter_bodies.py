@@ -13,10 +13,10 @@ from schemas.nodes.sorter_service import FeedName
 def feed_places(stored: StoredServices, captures: Sequence[CaptureInfo]) -> dict[FeedName, dict[str, object]]:
     """Return the service and the capture that each changefeed is assigned to, and why its last cut ran where it ran."""
     reasons = {
-        (entry.name, service): entry.reason
+        (entry.name, service): entry.figures.reason
         for service, entries in stored.progress.items()
         for entry in entries
-        if entry.reason
+        if entry.figures.reason
     }
     return {
         name: {

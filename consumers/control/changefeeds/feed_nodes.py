@@ -9,11 +9,19 @@ from consumers.control.changefeeds.processor_nodes import AppliedNode, decode_ap
 from consumers.control.changefeeds.stored_feed import StoredFeed
 from edges.secrets import decode_info
 from edges.zookeeper.node_cache import Node, NodeCache
-from edges.zookeeper.progress import Entries, readable_entries
+from edges.zookeeper.progress import Entries, readable_entries, readable_figures
 from edges.zookeeper.session import Session
 from schemas.nodes.changefeed import ChangefeedInfo, ChangefeedStatus, ZkPaths, decode_changefeed_status
+from schemas.nodes.feed_figures import FeedFigures, RunKey
 from schemas.nodes.prologue import Prologue, decode_prologue
-from schemas.nodes.sorter_service import FeedEntry, FeedName, ServicePaths, newest_entries, with_progress
+from schemas.nodes.sorter_service import (
+    FeedEntry,
+    FeedName,
+    ServicePaths,
+    newest_entries,
+    with_figures,
+    with_progress,
+)
 from schemas.sink.topic import has_processors
 from schemas.sink_figures import NO_FIGURES
 
@@ -93,9 +101,8 @@ class FeedView:
         info, status = self.info(), with_progress(self.status(), self.entry)
         prologue = self.prologue()
         if status is None or not has_processors(info.sink_uri):
-            return StoredFeed(
-                info, status, prologue=prologue, sink=NO_FIGURES if self.entry is None else self.entry.sent
-            )
+            sink = NO_FIGURES if self.entry is None else self.entry.figures.sent
+            return StoredFeed(info, status, prologue=prologue, sink=sink)
         applied = self.applied()
         shown, sink = with_applied(info, status, applied), NO_FIGURES if applied is None else applied.sink
         return StoredFeed(info, shown, sorter_status=status, prologue=prologue, sink=sink)
@@ -111,10 +118,10 @@ class FeedNodes:
         nobody asks how far changefeeds are.
         """
         self._paths = paths
-        self._progress = ServicePaths(paths).progress
+        self._progress, self._figures = ServicePaths(paths).progress, ServicePaths(paths).figures
         patterns = [f"{paths.changefeeds}/*/*/{part}" for part in parts]
         if STATUS in parts and has_progress:
-            patterns.append(f"{self._progress}/*/*")
+            patterns += [f"{self._progress}/*/*", f"{self._figures}/*/*"]
         self.cache = NodeCache(session, patterns)
         self.infos = _Decoded(decode_info)
         self.statuses = _Decoded(decode_changefeed_status)
@@ -122,6 +129,7 @@ class FeedNodes:
         self.asked = _Decoded(decode_asked)
         self.prologues = _Decoded(decode_prologue)
         self._entries = _Decoded(readable_entries)
+        self._counted = _Decoded(readable_figures)
         self._seen: tuple[Mapping[str, Node], Mapping[FeedName, FeedView]] = {}, {}
 
     def refresh(self, *, is_exact: bool = False) -> Mapping[FeedName, FeedView]:
@@ -138,7 +146,7 @@ class FeedNodes:
         if seen[0] is nodes:
             return seen[1]
         for decoded in (
-            self.infos, self.statuses, self.applied, self.asked, self.prologues, self._entries
+            self.infos, self.statuses, self.applied, self.asked, self.prologues, self._entries, self._counted
         ):  # fmt: skip
             decoded.keep(nodes)
         views = {view.name: view for view in self._views(nodes)}
@@ -167,6 +175,11 @@ class FeedNodes:
             yield FeedView(name, node, status, applied, images, prologue, entry, self)
 
     def _newest(self, nodes: Mapping[str, Node]) -> Entries:
-        folder = f"{self._progress}/"
-        written = (self._entries.of(path, node) for path, node in nodes.items() if path.startswith(folder))
-        return newest_entries(entry for entries in written for entry in entries)
+        entries: list[FeedEntry] = []
+        figures: dict[RunKey, FeedFigures] = {}
+        for path, node in nodes.items():
+            if path.startswith(f"{self._progress}/"):
+                entries += self._entries.of(path, node)
+            elif path.startswith(f"{self._figures}/"):
+                figures |= self._counted.of(path, node)
+        return {key: with_figures(entry, figures) for key, entry in newest_entries(entries).items()}

@@ -10,6 +10,7 @@ from edges.zookeeper.node_cache import Node, NodeCache
 from edges.zookeeper.session import Session
 from schemas.errors import CorruptDataError
 from schemas.nodes.changefeed import ZkPaths
+from schemas.nodes.feed_figures import FeedFigures, RunKey, decode_figures
 from schemas.nodes.sorter_service import (
     Assignment,
     FeedEntry,
@@ -20,6 +21,7 @@ from schemas.nodes.sorter_service import (
     decode_entries,
     decode_service,
     newest_entries,
+    with_figures,
 )
 
 log = logging.getLogger(__name__)
@@ -36,7 +38,7 @@ class StoredServices:
     assignments: Mapping[str, tuple[Assignment, int]] = field(default_factory=dict)
     """With the version of each node; also of services that are gone."""
     progress: Mapping[str, Sequence[FeedEntry]] = field(default_factory=dict)
-    """By service, also of those that are gone."""
+    """By service, also of those that are gone, and of those that have left figures alone."""
     pins: Pins = field(default_factory=dict)
 
     def entries(self) -> dict[tuple[FeedName, int], FeedEntry]:
@@ -73,8 +75,9 @@ class ServiceNodes:
     def __init__(self, session: Session, paths: ZkPaths) -> None:
         nodes = ServicePaths(paths)
         self._pins, self._services, self._assignments = pins_path(paths), nodes.services, nodes.assignments
-        self._progress = nodes.progress
-        patterns = [self._pins, f"{self._services}/*", f"{self._assignments}/*", f"{self._progress}/*/*"]
+        self._progress, self._figures = nodes.progress, nodes.figures
+        patterns = [self._pins, f"{self._services}/*", f"{self._assignments}/*"]
+        patterns += [f"{self._progress}/*/*", f"{self._figures}/*/*"]
         self._cache = NodeCache(session, patterns)
         self._decoded: dict[str, tuple[Node, Any]] = {}
         self._read: tuple[Mapping[str, Node], StoredServices] = {}, StoredServices()
@@ -96,6 +99,7 @@ class ServiceNodes:
         services: dict[str, ServiceInfo] = {}
         assignments: dict[str, tuple[Assignment, int]] = {}
         progress: dict[str, list[FeedEntry]] = {}
+        figures: dict[RunKey, FeedFigures] = {}
         pins: Pins = {}
         for path, node in nodes.items():
             folder, _, name = path.rpartition("/")
@@ -109,7 +113,11 @@ class ServiceNodes:
             elif folder.startswith(f"{self._progress}/"):
                 service = folder.rpartition("/")[2]
                 progress.setdefault(service, []).extend(self._of(path, node, decode_entries) or ())
-        return StoredServices(services=services, assignments=assignments, progress=progress, pins=pins)
+            elif folder.startswith(f"{self._figures}/"):
+                progress.setdefault(folder.rpartition("/")[2], [])
+                figures |= self._of(path, node, decode_figures) or {}
+        said = {service: [with_figures(entry, figures) for entry in entries] for service, entries in progress.items()}
+        return StoredServices(services=services, assignments=assignments, progress=said, pins=pins)
 
     def _of(self, path: str, node: Node, decode: Callable[[bytes], T]) -> T | None:
         """Return what a node says; None, and a word in the log, of one that does not decode."""

@@ -65,7 +65,7 @@ def seen_bus(bus: Backend | None) -> SeenBus:
         captures = {str(capture.capture_id): capture.address for capture in live}
         stored = bus.services()
         services, entries = stored.service_of(), stored.entries()
-        reasons = {name: entry.reason for (name, _), entry in entries.items()}
+        reasons = {name: entry.figures.reason for (name, _), entry in entries.items()}
         addresses = {capture.service_id: capture.address for capture in live if capture.service_id}
         feeds = {}
         for feed in bus.all_feeds():

@@ -9,6 +9,7 @@ refused by ZooKeeper itself: each transaction checks that nobody has been electe
 by an old assignment is refused as well.
 """
 
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Mapping
@@ -178,7 +179,8 @@ class SorterAssigner:
     def _write(self, plan: ServicePlan, stored: StoredServices) -> None:
         self._session.check_lease()
         with self._session.requests("writing assignments") as client:
-            for folder in (self._services.services, self._services.assignments, self._services.progress):
+            nodes = self._services
+            for folder in (nodes.services, nodes.assignments, nodes.progress, nodes.figures):
                 client.ensure_path(folder)
             transaction = client.transaction()
             transaction.check(self._paths.owner_rev, self._reigning(client))
@@ -251,16 +253,15 @@ class SorterAssigner:
         return info is None or int(info.czxid) != entry.created_zxid
 
     def _delete(self, service: str, stored: StoredServices) -> None:
-        folder = self._services.service_progress(service)
+        folders = (self._services.service_progress(service), self._services.service_figures(service))
         with self._session.requests("deleting the nodes of a service that is gone") as client:
             transaction = client.transaction()
             transaction.check(self._paths.owner_rev, self._reigning(client))
-            try:
-                for number in client.get_children(folder):
-                    transaction.delete(f"{folder}/{number}")
-                transaction.delete(folder)
-            except NoNodeError:
-                pass
+            for folder in folders:
+                with contextlib.suppress(NoNodeError):
+                    for number in client.get_children(folder):
+                        transaction.delete(f"{folder}/{number}")
+                    transaction.delete(folder)
             if service in stored.assignments:
                 transaction.delete(self._services.assignment(service), stored.assignments[service][1])
             results = transaction.commit_async().get(timeout=ANSWER_S)

@@ -4,8 +4,8 @@
 capture asks runs here over a ZooKeeper of its own: the owner's looks at changefeeds and services, three a second; the
 processor fleet; the captures' register; the session's lease; a scrape of the metrics each second. A stub stands for the
 sorter service, to which all are assigned: where ``moving`` is true, it writes all entries ten times a second, in one
-transaction. ``requests_per_s`` are the packets that the server has had, but for the stub's own; ``look_ms`` is the CPU
-time of one look of the owner.
+transaction, and every two seconds their figures with them. ``requests_per_s`` are the packets that the server has had,
+but for the stub's own; ``look_ms`` is the CPU time of one look of the owner.
 """
 
 import argparse
@@ -42,12 +42,15 @@ from producers.tls import TlsSettings
 from schemas.errors import BusError
 from schemas.ids import CaptureId, Ts, UpstreamId
 from schemas.nodes.changefeed import ZkPaths
+from schemas.nodes.feed_figures import FeedFigures
 from schemas.nodes.sorter_service import FeedName, ServiceInfo, ServicePaths, decode_assignment, encode_service
 from tests.support.processes.service_progress import WrittenProgress, entry
 
 FEEDS = (1, 10, 100, 300)
 UPSTREAM = UpstreamId("bench")
 WRITE_S, SCRAPE_S = 0.1, 1.0
+FIGURES_EVERY = 20
+"""Writes for one of figures."""
 SETTLE_S = 2.0
 """What making the changefeeds has left to be done."""
 LOOKS_FIRST = 3
@@ -102,7 +105,8 @@ def measure(port: int, feeds: int, *, is_moving: bool, seconds: float) -> dict[s
         def move() -> None:
             nonlocal checkpoint_ts
             checkpoint_ts = Ts(checkpoint_ts + 1)
-            stub.write(*(entry(name, zxid, checkpoint_ts) for name, zxid in created.items()))
+            figures = FeedFigures(windows_proven=(checkpoint_ts - START_TS) // FIGURES_EVERY)
+            stub.write(*(entry(name, zxid, checkpoint_ts, figures=figures) for name, zxid in created.items()))
 
         with contextlib.ExitStack() as stack:
             states = FeedStates(session, paths, UPSTREAM)

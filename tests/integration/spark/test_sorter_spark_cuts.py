@@ -102,7 +102,7 @@ def test_kill_in_mid_cut_leaves_each_row_once_in_order_and_the_service_alive(
         assert status is None or status.failure is None, "nobody but the service had to run anything again"
         entry = next(entry for entry in cluster.entries() if entry.changefeed_id == name)
         assert (entry.rows_total, entry.spark_rows_total) == (cuts * ROWS, cuts * ROWS)
-        assert entry.reason == "forced_by_changefeed"
+        assert entry.figures.reason == "forced_by_changefeed"
         assert entry.cpu_s > MOUNTED_CPU_S * entry.rows_total, (
             "its tasks' time is its load, not that of its thread alone"
         )

@@ -19,6 +19,7 @@ from kazoo.handlers.threading import KazooTimeoutError
 
 from schemas.ids import Ts
 from schemas.nodes.changefeed import ZkPaths
+from schemas.nodes.feed_figures import FeedFigures, decode_figures
 from schemas.nodes.sorter_service import (
     Assigned,
     Assignment,
@@ -26,6 +27,7 @@ from schemas.nodes.sorter_service import (
     ServicePaths,
     decode_entries,
     encode_assignment,
+    with_figures,
 )
 from sorters.core.service.progress_book import key_of
 from sorters.run.nodes.feed_lock import SorterLockLostError
@@ -232,3 +234,62 @@ def test_who_waits_for_an_answer_that_was_lost_is_refused_though_it_was_done() -
         assert server.entries()["f0"] == begun(0, 2)
     finally:
         state.close()
+
+
+def figured(server: Server, number: int = 0) -> tuple[dict[str, FeedFigures], int]:
+    """Return whose figures stand there, and how often they were written."""
+    node, version = server.nodes.get(PATHS.entry_figures("s", number), (b"[]", -1))
+    return {run.changefeed_id: figures for run, figures in decode_figures(node).items()}, version + 1
+
+
+def test_figures_are_written_at_once_then_only_when_they_are_due_and_go_with_their_entry(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(group_state, "FIGURES_S", 3600.0)
+    server: Any = Server([])
+    state = GroupState(server, PATHS, "s", lambda assignment: None, lambda: False)
+    try:
+        for cut in range(CUTS):
+            state.begin(replace(begun(0, cut), figures=FeedFigures(windows_proven=cut + 1)))
+        state.begin(replace(begun(1, 0), figures=FeedFigures(windows_proven=9)))
+        assert figured(server) == ({"f0": FeedFigures(windows_proven=1)}, 1)
+        assert server.entries()["f0"].checkpoint_ts == CUTS - 1
+        state.drop(key_of(begun(0, 0)))
+        assert figured(server) == ({"f1": FeedFigures(windows_proven=9)}, 2)
+        monkeypatch.setattr(group_state, "FIGURES_S", 0.0)
+        state.note(replace(begun(1, 0), figures=FeedFigures(windows_proven=10)))
+        while figured(server)[0]["f1"].windows_proven < 10:
+            state.confirm(key_of(begun(1, 0)))
+    finally:
+        state.close()
+
+
+def test_figures_that_a_former_holder_still_writes_say_nothing_of_the_next_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(group_state, "FIGURES_S", 0.0)
+    server: Any = Server([])
+    state = GroupState(server, PATHS, "s", lambda assignment: None, lambda: False)
+    try:
+        former = replace(begun(0, 0), figures=FeedFigures(windows_proven=1))
+        state.begin(former)
+        server.assign(range(1, FEEDS))
+        with pytest.raises(SorterLockLostError, match="another service"):
+            state.begin(replace(former, figures=FeedFigures(windows_proven=2)))
+        state.confirm(key_of(begun(1, 0)))
+        stood = decode_figures(server.nodes[PATHS.entry_figures("s", 0)][0])
+        assert with_figures(begun(0, 0), stood).figures.windows_proven >= 1
+        assert with_figures(replace(begun(0, 0), revision=2), stood).figures == FeedFigures()
+    finally:
+        state.close()
+
+
+def test_next_life_of_a_service_keeps_the_figures_that_it_has_left() -> None:
+    server: Any = Server([])
+    for life in range(3):
+        state = GroupState(server, PATHS, "s", lambda assignment: None, lambda: False)
+        try:
+            state.begin(replace(begun(life, 0), figures=FeedFigures(windows_proven=life + 1)))
+        finally:
+            state.close()
+    assert figured(server) == ({f"f{life}": FeedFigures(windows_proven=life + 1) for life in range(3)}, 3)

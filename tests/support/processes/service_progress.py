@@ -5,6 +5,7 @@ from typing import Any
 
 from schemas.ids import Ts
 from schemas.nodes.changefeed import ZkPaths
+from schemas.nodes.feed_figures import encode_figures
 from schemas.nodes.sorter_service import ENTRIES_MAX, FeedEntry, FeedName, ServicePaths, encode_entries
 
 
@@ -16,6 +17,8 @@ class WrittenProgress:
     paths: ZkPaths
     service: str = "service-a"
     entries: dict[FeedName, FeedEntry] = field(default_factory=dict)
+    _written: dict[str, bytes] = field(default_factory=dict)
+    """What each node holds; an unchanged one is not written."""
 
     def prepare(self, *entries: FeedEntry) -> None:
         """Set entries, and make the nodes that they need."""
@@ -23,6 +26,7 @@ class WrittenProgress:
         for path, node in self._nodes().items():
             if self.client.exists(path) is None:
                 self.client.create(path, node, makepath=True)
+                self._written[path] = node
 
     def write(self, *entries: FeedEntry) -> None:
         """Set entries, and write all nodes as a service does: in one transaction, one request."""
@@ -40,12 +44,18 @@ class WrittenProgress:
     def _nodes(self) -> dict[str, bytes]:
         entries, paths = list(self.entries.values()), ServicePaths(self.paths)
         parts = [entries[start : start + ENTRIES_MAX] for start in range(0, len(entries), ENTRIES_MAX)] or [[]]
-        return {paths.entries(self.service, number): encode_entries(part) for number, part in enumerate(parts)}
+        nodes = {}
+        for number, part in enumerate(parts):
+            nodes[paths.entries(self.service, number)] = encode_entries(part)
+            nodes[paths.entry_figures(self.service, number)] = encode_figures((each.run, each.figures) for each in part)
+        return nodes
 
     def _commit(self) -> None:
         transaction = self.client.transaction()
         for path, node in self._nodes().items():
-            transaction.set_data(path, node)
+            if self._written.get(path) != node:
+                transaction.set_data(path, node)
+            self._written[path] = node
         results = transaction.commit()
         assert not any(isinstance(result, Exception) for result in results), results
 

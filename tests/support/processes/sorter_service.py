@@ -14,6 +14,7 @@ from typing import Any
 from kazoo.exceptions import NoNodeError
 
 from edges.zookeeper.access import ZooKeeperAccess
+from edges.zookeeper.progress import all_entries
 from schemas.ids import Ts, UpstreamId
 from schemas.nodes.changefeed import (
     ChangefeedInfo,
@@ -28,7 +29,6 @@ from schemas.nodes.sorter_service import (
     FeedEntry,
     ServiceInfo,
     ServicePaths,
-    decode_entries,
     decode_service,
     encode_assignment,
     newest_entries,
@@ -129,14 +129,7 @@ class ServiceCluster:
 
     def entries(self) -> list[FeedEntry]:
         """Return what all services say."""
-        entries: list[FeedEntry] = []
-        if not self.client.exists(self.services.progress):
-            return entries
-        for service in self.client.get_children(self.services.progress):
-            folder = self.services.service_progress(service)
-            for number in self.client.get_children(folder):
-                entries += decode_entries(self.client.get(f"{folder}/{number}")[0])
-        return entries
+        return all_entries(self.client, self.paths)
 
     def own_status(self, name: str) -> ChangefeedStatus | None:
         """Return what the changefeed's own node says."""

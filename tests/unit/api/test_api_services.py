@@ -10,6 +10,7 @@ from consumers.control.core.changefeeds.service_plan import dedicated_id
 from schemas.errors import CorruptDataError
 from schemas.ids import Ts
 from schemas.nodes.changefeed import ChangefeedStatus
+from schemas.nodes.feed_figures import FeedFigures
 from schemas.nodes.prologue import Prologue, PrologueFailure
 from schemas.nodes.sorter_service import Assigned, Assignment, FeedEntry, ServiceInfo
 from tests.support.control.api import Api
@@ -50,7 +51,7 @@ def bus() -> Memory:
         rows_total=10,
         spark_rows_total=4,
         cpu_s=0.5,
-        reason="cluster",
+        figures=FeedFigures(reason="cluster"),
     )
     bus.stored = StoredServices(
         services={"s1": service("s1"), OWN: service(OWN, "default/poison"), "hand": service("hand")},

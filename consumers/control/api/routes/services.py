@@ -55,7 +55,8 @@ def _service_body(service: str, stored: StoredServices, captures: Sequence[Captu
         shown |= {"epoch": assigned.epoch, "revision": assigned.revision, "pinned": assigned.name in stored.pins}
         if entry is not None and entry.revision == assigned.revision:
             shown |= {"checkpoint_ts": entry.checkpoint_ts, "rows_total": entry.rows_total}
-            shown |= {"spark_rows_total": entry.spark_rows_total, "cpu_s": entry.cpu_s, "reason": entry.reason}
+            shown |= {"spark_rows_total": entry.spark_rows_total, "cpu_s": entry.cpu_s}
+            shown["reason"] = entry.figures.reason
         feeds.append(shown)
     return {
         "id": service,

@@ -1,13 +1,14 @@
 """How far a running changefeed is, as everybody reads it who is not its sorter service: on a real ZooKeeper."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
 from compose.stack.local import Addresses
 from consumers.control.changefeeds.feed_nodes import APPLIED, INFO, STATUS, FeedNodes
 from consumers.control.changefeeds.processor_nodes import AppliedNode, encode_applied
+from consumers.control.changefeeds.service_nodes import ServiceNodes
 from consumers.control.changefeeds.store import ChangefeedRequest
 from consumers.control.changefeeds.verbs import ChangefeedControl
 from consumers.control.log.raw_log import FrontierWindow
@@ -17,7 +18,10 @@ from edges.kafka.access import KafkaAccess
 from edges.zookeeper.session import Session
 from schemas.ids import Ts, UpstreamId
 from schemas.nodes.changefeed import ChangefeedInfo, ZkPaths
+from schemas.nodes.feed_figures import FeedFigures
+from schemas.nodes.sorter_service import ServicePaths
 from schemas.sink.topic import life_of
+from schemas.sink_figures import SinkFigures
 from sorters.core.cut.beginning import BegunEpoch, decode_begun, encode_begun
 from sorters.run.nodes.status import StatusBoard
 from tests.support.control.lasting_session import lasting_session
@@ -159,6 +163,8 @@ def test_many_changefeeds_are_read_by_one_request_for_each_node_that_has_changed
     assert status is not None
     assert sorter is not None
     assert (status.rows_total, sorter.rows_total) == (4, 5)
+    cluster.service.write(*(entry(name, cluster.zxid(name[1]), 150, rows_total=5) for name in names))
+    nodes.refresh()
     before = nodes.cache.requests_total
     for checkpoint_ts in (160, 170):
         cluster.service.write(*(entry(name, cluster.zxid(name[1]), checkpoint_ts) for name in names))
@@ -169,3 +175,41 @@ def test_many_changefeeds_are_read_by_one_request_for_each_node_that_has_changed
     cluster.control.remove("cf-007")
     assert names[7] not in nodes.refresh()
     nodes.close()
+
+
+def test_figures_of_a_run_are_told_by_whoever_reads_its_entry_and_no_former_holders(cluster: Cluster) -> None:
+    cluster.create("cf")
+    name, zxid = ("default", "cf"), cluster.zxid("cf")
+    views, services = FeedNodes(cluster.session, cluster.paths), ServiceNodes(cluster.session, cluster.paths)
+
+    def read_by_all() -> set[tuple[str, int]]:
+        """Return by whom: which service's run, by its number of proven windows."""
+        stored = services.read()
+        status, view = cluster.control.store.status("cf"), views.refresh()[name]
+        assert status is not None
+        assert view.entry is not None
+        opened = cluster.opened("cf")[0].opened
+        assert opened is not None
+        counted = stored.entries()[name, zxid].figures
+        assert counted == view.entry.figures
+        assert counted.sent == view.stored().sink
+        return {
+            (counted.reason, counted.windows_proven),
+            (view.entry.figures.reason, status.windows_proven),
+            (counted.reason, opened.windows_proven),
+        }
+
+    former = WrittenProgress(cluster.session.client, cluster.paths, "service-former")
+    theirs = FeedFigures(reason="backlog", windows_proven=70, sent=SinkFigures(file_bytes=9))
+    former.write(entry(name, zxid, 140, revision=1, figures=theirs))
+    assert read_by_all() == {("backlog", 70)}
+    cluster.service.write(entry(name, zxid, 150, revision=2))
+    assert read_by_all() == {("", 0)}
+    ours = FeedFigures(reason="worth_a_job", windows_proven=2, sent=SinkFigures(file_bytes=1))
+    cluster.service.write(entry(name, zxid, 150, revision=2, figures=ours))
+    former.write(entry(name, zxid, 140, revision=1, figures=replace(theirs, windows_proven=71)))
+    assert read_by_all() == {("worth_a_job", 2)}
+    cluster.session.client.set(ServicePaths(cluster.paths).entry_figures("service-a", 0), b"[{")
+    assert read_by_all() == {("", 0)}, "figures that nobody can read keep nobody from reading how far it is"
+    views.close()
+    services.close()

@@ -19,6 +19,7 @@ from consumers.control.log.raw_log import FrontierWindow
 from edges.zookeeper.session import LeaseLostError, Session
 from schemas.ids import CaptureId, Ts, UpstreamId
 from schemas.nodes.changefeed import ChangefeedStatus, SorterFailure, ZkPaths
+from schemas.nodes.feed_figures import FeedFigures, encode_figures
 from schemas.nodes.sorter_service import (
     Assignment,
     FeedEntry,
@@ -114,11 +115,13 @@ class World:
             resolved_ts=Ts(150),
             cpu_s=cpu_s,
         )
-        path, node = self.nodes.entries(service, 0), encode_entries([entry])
-        if self.session.client.exists(path):
-            self.session.client.set(path, node)
-        else:
-            self.session.client.create(path, node, makepath=True)
+        client, counted = self.session.client, encode_figures([(entry.run, FeedFigures(windows_proven=1))])
+        nodes = {self.nodes.entries(service, 0): encode_entries([entry]), self.nodes.entry_figures(service, 0): counted}
+        for path, node in nodes.items():
+            if client.exists(path):
+                client.set(path, node)
+            else:
+                client.create(path, node, makepath=True)
 
     def died(self, name: str) -> None:
         """Let a capture say that its service has died of a changefeed."""
@@ -258,6 +261,7 @@ def test_assigner_nodes_of_a_service_that_is_gone_stay_until_they_are_outlived(w
     world.say("s2", "a", 2)
     assert world.look() == {"s2": ["a", "b"]}
     assert not client.exists(world.nodes.service_progress("s1"))
+    assert not client.exists(world.nodes.service_figures("s1"))
     world.control.pause("a")
     world.say("s2", "a", 2)
     assert world.look()["s2"] == ["b"]

@@ -1,5 +1,6 @@
 """What a sorter service writes into ZooKeeper of how far its changefeeds are, without any service."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,16 +18,15 @@ class WrittenProgress:
     paths: ZkPaths
     service: str = "service-a"
     entries: dict[FeedName, FeedEntry] = field(default_factory=dict)
-    _written: dict[str, bytes] = field(default_factory=dict)
-    """What each node holds; an unchanged one is not written."""
+    _counted: dict[str, bytes] = field(default_factory=dict)
+    """Figures as they were written last: those that are as they were are not written again."""
 
     def prepare(self, *entries: FeedEntry) -> None:
         """Set entries, and make the nodes that they need."""
         self.entries |= {entry.name: entry for entry in entries}
-        for path, node in self._nodes().items():
+        for path, node in (self._progress() | self._figures()).items():
             if self.client.exists(path) is None:
                 self.client.create(path, node, makepath=True)
-                self._written[path] = node
 
     def write(self, *entries: FeedEntry) -> None:
         """Set entries, and write all nodes as a service does: in one transaction, one request."""
@@ -41,23 +41,31 @@ class WrittenProgress:
             del self.entries[name]
         self._commit()
 
-    def _nodes(self) -> dict[str, bytes]:
-        entries, paths = list(self.entries.values()), ServicePaths(self.paths)
-        parts = [entries[start : start + ENTRIES_MAX] for start in range(0, len(entries), ENTRIES_MAX)] or [[]]
-        nodes = {}
-        for number, part in enumerate(parts):
-            nodes[paths.entries(self.service, number)] = encode_entries(part)
-            nodes[paths.entry_figures(self.service, number)] = encode_figures((each.run, each.figures) for each in part)
-        return nodes
+    def _parts(self) -> Iterator[tuple[int, list[FeedEntry]]]:
+        entries = list(self.entries.values())
+        for start in range(0, max(1, len(entries)), ENTRIES_MAX):
+            yield start // ENTRIES_MAX, entries[start : start + ENTRIES_MAX]
+
+    def _progress(self) -> dict[str, bytes]:
+        paths = ServicePaths(self.paths)
+        return {paths.entries(self.service, number): encode_entries(part) for number, part in self._parts()}
+
+    def _figures(self) -> dict[str, bytes]:
+        paths = ServicePaths(self.paths)
+        return {
+            paths.entry_figures(self.service, number): encode_figures((each.run, each.figures) for each in part)
+            for number, part in self._parts()
+        }
 
     def _commit(self) -> None:
+        figures = self._figures()
+        nodes = self._progress() | {path: node for path, node in figures.items() if self._counted.get(path) != node}
         transaction = self.client.transaction()
-        for path, node in self._nodes().items():
-            if self._written.get(path) != node:
-                transaction.set_data(path, node)
-            self._written[path] = node
+        for path, node in nodes.items():
+            transaction.set_data(path, node)
         results = transaction.commit()
         assert not any(isinstance(result, Exception) for result in results), results
+        self._counted = figures
 
 
 def entry(name: FeedName, created_zxid: int, checkpoint_ts: int, **more: Any) -> FeedEntry:

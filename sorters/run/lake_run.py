@@ -29,7 +29,8 @@ from sorters.core.cut.cut import Cut
 from sorters.core.cut.cut_plan import plan_cuts
 from sorters.core.cut.runner import Reason
 from sorters.core.feed.feed import compile_feed
-from sorters.core.feed.scope import concerns, table_at, tables_at
+from sorters.core.feed.resync_events import resynced_tables
+from sorters.core.feed.scope import concerns, tables_at
 from sorters.core.filter.soft_deletes import sent_parts, soft_delete_time
 from sorters.core.lake.changes import part_changes
 from sorters.core.lake.columns import key_names
@@ -310,10 +311,10 @@ class LakeRun:
 
     def _resynced(self, tables: LakeTables, step: Cut) -> Iterator[TableVersion]:
         """Yield the tables that a step says more of than rows, and have not had it."""
-        for table_id in sorted({chunk.table_id for chunk in step.chunks} & step.resynced):
-            stored = table_at(self._schemas.store, table_id, step.upto_ts, self._feed)
-            version = None if stored is None else self._schemas.store.decoded(stored)
-            if version is None or not tables.resynced(version, step):
+        for stored in resynced_tables(step, self._schemas.store, self._feed):
+            version = self._schemas.store.decoded(stored)
+            said = tables.table_step(version, step)
+            if said is None or not said.chunks:
                 continue
             done = tables.progress(version)
             if done is not None and done.watermark_ts < step.upto_ts:

@@ -77,8 +77,6 @@ def check_resync(info: ChangefeedInfo, tables: Iterable[StoredTable], *, is_part
 
 
 def _misfit(feed: CompiledFeed, stored: StoredTable, *, is_lake: bool, is_part: bool) -> str | None:
-    if is_lake and stored.partition_ids:
-        return "it is partitioned: each partition is imaged by itself, and none tells the rows of the others"
     if not feed.has_processors and not is_lake:
         return _NO_TRUNCATE if _ignores_truncate(feed, stored) else None
     if RowOp.DELETE in feed.events.ignored_ops(stored.schema, stored.table):

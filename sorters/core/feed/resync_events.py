@@ -44,7 +44,7 @@ def resync_events(cut: Cut, store: SchemaStore, feed: CompiledFeed) -> list[DdlE
     if not cut.resynced or (feed.has_processors and not feed.is_sql):
         return []
     events: list[DdlEvent] = []
-    for stored in _tables(cut, store, feed):
+    for stored in resynced_tables(cut, store, feed):
         step = _step(cut, stored)
         if step is None or (feed.is_sql and not _is_noted(store, stored)):
             continue
@@ -78,16 +78,7 @@ def noted_names(cut: Cut, store: SchemaStore, feed: CompiledFeed) -> dict[tuple[
     return names
 
 
-def truncate_query(stored: StoredTable) -> str:
-    """Return the statement by which consumers empty a table."""
-    return f"TRUNCATE TABLE {quote_name(stored.schema)}.{quote_name(stored.table)}"
-
-
-def _is_noted(store: SchemaStore, stored: StoredTable) -> bool:
-    return stored.eligible and range_misfit(store.decoded(stored)) is not None
-
-
-def _tables(cut: Cut, store: SchemaStore, feed: CompiledFeed) -> Iterator[StoredTable]:
+def resynced_tables(cut: Cut, store: SchemaStore, feed: CompiledFeed) -> Iterator[StoredTable]:
     """Yield the tables that a cut has chunks of which are resynced, in the order of their ids."""
     tables: set[TableId] = set()
     for physical_id in {chunk.table_id for chunk in cut.chunks} & cut.resynced:
@@ -97,6 +88,15 @@ def _tables(cut: Cut, store: SchemaStore, feed: CompiledFeed) -> Iterator[Stored
     for table_id in sorted(tables):
         if (stored := table_at(store, table_id, cut.upto_ts, feed)) is not None:
             yield stored
+
+
+def truncate_query(stored: StoredTable) -> str:
+    """Return the statement by which consumers empty a table."""
+    return f"TRUNCATE TABLE {quote_name(stored.schema)}.{quote_name(stored.table)}"
+
+
+def _is_noted(store: SchemaStore, stored: StoredTable) -> bool:
+    return stored.eligible and range_misfit(store.decoded(stored)) is not None
 
 
 def _step(cut: Cut, stored: StoredTable) -> ResyncStep | None:

@@ -135,6 +135,13 @@ def empties(change: SchemaChange) -> bool:
     return change.job.type in _EMPTIES
 
 
+def ends_resync(change: SchemaChange, stays: bool) -> bool:
+    """Tell whether a DDL ends the resync of a table of the changefeed that it changes: by it, or from there on, rows
+    come or go of which neither a change nor a chunk speaks. ``stays``: the table is the changefeed's behind it, too.
+    """
+    return not stays or change.job.type in _WITHOUT_ROWS
+
+
 def is_renamed(pre: StoredTable, post: StoredTable) -> bool:
     """Tell whether a DDL has moved a table to another name."""
     return (pre.schema, pre.table) != (post.schema, post.table)

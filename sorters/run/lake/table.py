@@ -302,6 +302,11 @@ class LakeTable:
         self._forget()
         self._table.updateProperties().remove(IMAGE_TO_COME).commit()
 
+    def end_resync(self) -> None:
+        """Note no resync any more."""
+        self._forget()
+        self._table.updateProperties().remove(RESYNC).commit()
+
     def tag(self, watermark_ts: Ts, kept: int) -> None:
         """Tag main with a watermark, if it has not the tag, and take the oldest tags away, in one step."""
         progress = self.progress()

@@ -11,7 +11,6 @@ from schemas.ddl.schema_change import SchemaChange, StoredTable, TableChange
 from schemas.ddl.schema_store import SchemaStore
 from schemas.errors import InvariantBrokenError
 from schemas.ids import Ts
-from schemas.rawlog.images import ImageChunk
 from schemas.tidb.table import TableVersion
 from sorters.core.cut.cut import Cut
 from sorters.core.cut.images import LeftOut
@@ -24,6 +23,7 @@ from sorters.core.lake.commits import (
     LakeProgress,
     check_rows,
     empties,
+    ends_resync,
     filled_columns,
     is_imaged,
     is_renamed,
@@ -33,7 +33,7 @@ from sorters.core.lake.commits import (
 )
 from sorters.core.lake.errors import LakeSchemaError
 from sorters.core.lake.evolution import Evolution, plan_evolution, says_changes
-from sorters.core.lake.resync import LakeResync, resync_after
+from sorters.core.lake.resync import TableStep, table_step
 from sorters.core.lake.values import lake_array
 from sorters.core.mount.filled_columns import ConstantColumn
 from sorters.run.lake.at_once import at_once
@@ -44,6 +44,7 @@ from sorters.run.lake.held_changes import TableChanges
 from sorters.run.lake.maintenance import maintain_each
 from sorters.run.lake.moves import Move, NotOfferedError, Tagging, publish, publish_all
 from sorters.run.lake.names import LakeName
+from sorters.run.lake.resyncs import end_resync, resyncing_move
 from sorters.run.lake.rows import LakeRows
 from sorters.run.lake.table import LakeTable
 from sorters.run.lake.tags import note_images, tag_each, untag_each
@@ -171,7 +172,7 @@ class LakeTables:
                 else:
                     self._rows.merge(name, rows, keys)
 
-        move = self._move(table, put, step.upto_ts, chunks=self.resynced(version, step))
+        move = resyncing_move(table, self._files, put, step.upto_ts, self.table_step(version, step))
         if self._catalog.transacts:
             if name in self._moves:
                 self.move(step.upto_ts, tags=False)
@@ -199,14 +200,9 @@ class LakeTables:
             for move in moves.values():
                 publish(move, self._check_lease)
 
-    def resynced(self, version: TableVersion, step: Cut) -> tuple[ImageChunk, ...]:
-        """Return the chunks of a step after which a lake table loses what they lack. None of a table that has become
-        partitioned: its image goes on as a backfill.
-        """
-        if self._settings.mode != "upsert":
-            return ()
-        chunks = (chunk for chunk in step.chunks if chunk.table_id in step.resynced)
-        return tuple(chunk for chunk in chunks if chunk.table_id == version.table_id and not version.partitions)
+    def table_step(self, version: TableVersion, step: Cut) -> TableStep | None:
+        """Return what a step says of a table's resync; None: there is none, in mode append."""
+        return table_step(step, version.table_id, version.physical_ids) if self._settings.mode == "upsert" else None
 
     def follow(self, change: SchemaChange, store: SchemaStore, left_out: LeftOut | None = None) -> None:
         """Do what a DDL does to lake tables.
@@ -223,6 +219,10 @@ class LakeTables:
         for table in change.tables:
             if self._covers(table.post) and not self._covers(table.pre):
                 self._begin_anew(change, table, store, left_out)
+            if table.pre is not None and self._covers(table.pre) and ends_resync(change, self._covers(table.post)):
+                known = self._known(self.name(store.decoded(table.pre)))
+                if known is not None:
+                    end_resync(known, change.job.finished_ts, self._check_lease)
             # Where a filter leaves the DDL out and rows have other columns from here on, they bring them.
             if self._covers(table.post) and is_sent:
                 self._follow_table(change, table, store, left_out)
@@ -365,33 +365,9 @@ class LakeTables:
                 value = lake_array(ConstantColumn(spec, spec.absent_value, 1), lake_type(spec), version.name)[0]
                 self._rows.fill(table.name, spec.name, value.as_py())
 
-        if table.resync() is not None:  # each row stands in a file of now, so that none tells which are from before
-            log.warning("lake table is backfilled from here on, not resynced", extra={"table": str(table.name)})
-        move = self._move(table, put, table.progress().watermark_ts, ends_resync=True)
+        # Each row stands in a file of now then, so that none tells which are from before: a resync ends with it.
+        move = resyncing_move(table, self._files, put, table.progress().watermark_ts, None)
         publish(move, self._check_lease, version.version)
-
-    def _move(
-        self,
-        table: LakeTable,
-        put: Callable[[], None],
-        watermark_ts: Ts,
-        *,
-        chunks: Collection[ImageChunk] = (),
-        ends_resync: bool = False,
-    ) -> Move:
-        """Return how a table gets rows, and what it says of them."""
-
-        def prepare() -> LakeResync | None:
-            table.begin()
-            resync = None if ends_resync else resync_after(table.resync(), chunks, table.files_upto())
-            put()
-            if resync is None or not resync.is_whole:
-                return resync
-            files = self._files.drop_upto(table, resync.files_upto)
-            log.info("lake table is resynced", extra={"table": str(table.name), "files_dropped": files})
-            return None
-
-        return Move(table, prepare, watermark_ts)
 
     def _check_rename(self, pre: TableVersion, post: TableVersion) -> None:
         """Refuse to rename a lake table: a Hadoop catalog cannot."""

@@ -73,7 +73,7 @@ class ImagedBank:
             ImageScan(
                 number=number,
                 capture=CaptureId("c"),
-                table_id=_table_of(keys),
+                table_id=_physical(keys),
                 feeds=(self.feed,),
                 keys=keys,
                 bytes_max=1 << 24,
@@ -87,16 +87,15 @@ class ImagedBank:
         assert self.bank.ts == ts
         landed = []
         for number, keys in enumerate(ranges):
-            table = _table_of(keys)
+            table = self._table_of(keys)
+            within = [account for account in range(ACCOUNTS) if keys.start <= self._key(table, account) < keys.end]
             balances = {
-                account: balance
-                for account, balance in sorted(self.bank.balances[table].items())
-                if keys.start <= row_key(table, account) < keys.end
+                account: self.bank.balances[table][account]
+                for account in within
+                if account in self.bank.balances[table]
             }
-            for account in range(ACCOUNTS):
-                if keys.start <= row_key(table, account) < keys.end:
-                    self.image[table, account] = ts, balances.get(account, 0)
-            rows = {row_key(table, account): row(balance) for account, balance in balances.items()}
+            self.image |= {(table, account): (ts, balances.get(account, 0)) for account in within}
+            rows = {self._key(table, account): row(balance) for account, balance in balances.items()}
             landed.append((number, keys, rows, {(table, account) for account in balances}))
         self.rows |= set().union(*(there for *_, there in landed))
         self.bank.transfer(10)
@@ -105,6 +104,12 @@ class ImagedBank:
         return tuple(
             log.image(ScanName(Ts(ts), number, 0), keys, rows, feeds=(self.feed,)) for number, keys, rows, _ in landed
         )
+
+    def _key(self, table: int, account: int) -> bytes:
+        return row_key(self.bank.physical(table, account), account)
+
+    def _table_of(self, keys: KeyRange) -> int:
+        return next(table for table in TABLES if _physical(keys) in self.bank.partitions.get(table, (table,)))
 
     rows: set[tuple[int, int]] = field(default_factory=set)
     """Accounts that an image had a row of."""
@@ -132,8 +137,8 @@ class ImagedBank:
         return rows + [change for change in self.bank.history if change[0] > self.image[change[2], change[3]][0]]
 
 
-def _table_of(keys: KeyRange) -> TableId:
-    return next(table for table in (DEBIT, CREDIT) if keys.start.startswith(KeyRange.of_table(table).start))
+def _physical(keys: KeyRange) -> TableId:
+    return TableId(int.from_bytes(keys.start[1:9], "big") - (1 << 63))
 
 
 def feed_name(sorter: Sorter) -> str:

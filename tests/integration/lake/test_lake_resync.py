@@ -1,12 +1,15 @@
 """Lake tables whose rows come anew: by resync, by backfill, and where a table comes back that had left."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from compose.stack.local import Addresses
 from schemas.ids import TableId
-from schemas.rawlog.images import IdRange, ImageFeed, KeyRange, TableImage, opening_of
-from tests.integration.lake.test_lake_images import CREDIT, DEBIT, LOWER, UPPER, WHOLE, ImagedBank, feed_name
+from schemas.rawlog.images import IdRange, ImageFeed, KeyRange, TableImage, merge_keys, opening_of
+from tests.integration.lake.test_lake_images import CREDIT, DEBIT, HALF, LOWER, UPPER, WHOLE, ImagedBank, feed_name
 from tests.integration.lake.test_lake_sink import (
     DIES,
     assert_each_tag_is_the_upstream,
@@ -20,7 +23,7 @@ from tests.support.lakes.duckdb_lake import assert_duckdb_reads_the_same
 from tests.support.lakes.lake import Lake
 from tests.support.lakes.lake_bank import TABLES, TOTAL, LakeBank
 from tests.support.processes.sorter_process import Sorter
-from tests.support.rawlog.raw_log import START_TS
+from tests.support.rawlog.raw_log import START_TS, RawLog, row_key
 from tests.support.recorded.ddl_jobs import job, table_info
 
 __all__ = ["bank", "lake", "sorter"]
@@ -89,6 +92,88 @@ def test_lake_tables_that_are_resynced_have_the_upstreams_rows_and_no_others_als
     held = _held(lake)
     assert held == bank.at[bank.ts]
     assert sum(sum(accounts.values()) for accounts in held.values()) == TOTAL
+    for name in TABLES.values():
+        assert "tidebus.resync" not in lake.table("bank", name).properties
+        assert assert_duckdb_reads_the_same(lake, "bank", name, tmp_path)
+
+
+LEFT, RIGHT, MOVED = (TableId(each) for each in (211, 212, 213))
+REORGANIZE_PARTITION = 64
+
+
+def _parted(*partitions: int) -> dict[str, Any]:
+    definitions = [{"id": each, "name": {"O": f"p{each}", "L": f"p{each}"}} for each in partitions]
+    return {**table_info(DEBIT, "debit"), "partition": {"enable": True, "definitions": definitions}}
+
+
+@pytest.fixture
+def parted_bank(stack: Addresses, fresh_name: Callable[[str], str]) -> LakeBank:
+    """A bank of which one table is partitioned."""
+    log = RawLog(stack.kafka, fresh_name("up"))
+    log.snapshot([_parted(LEFT, RIGHT), table_info(CREDIT, "credit")], schema="bank")
+    return LakeBank(log, START_TS, partitions={DEBIT: (LEFT, RIGHT)})
+
+
+@nightly
+@patient
+@pytest.mark.parametrize(("calls", "before"), [(4, True), (6, False)])
+def test_lake_table_with_partitions_is_resynced_as_one_through_a_reorganization_and_a_kill(
+    parted_bank: LakeBank, sorter: Sorter, lake: Lake, tmp_path: Path, calls: int, before: bool
+) -> None:
+    bank = parted_bank
+    uri = f"iceberg://?warehouse=file://{lake.folder}&mode=upsert&commit-interval=1s&compaction-interval=1s"
+    sorter.create(bank.log.upstream, uri, start_ts=START_TS)
+    imaged = ImagedBank(bank, feed_name(sorter))
+    bank.open()
+    bank.transfer(5)
+    bank.advance()
+    bank.transfer(60)
+    bank.lose()
+    sorter.start()
+    sorter.wait_checkpoint(bank.advance(), 500)
+    sorter.kill()
+    stale = {table: _held(lake)[table].keys() - bank.balances[table].keys() for table in TABLES}
+    assert all(stale.values()), "more than there is"
+
+    waiting, done = [CREDIT, LEFT, RIGHT], dict[TableId, tuple[KeyRange, ...]]()
+
+    def image(*ranges: KeyRange) -> None:
+        """Let a barrier image ranges as the owner does; what is whole leaves the record behind it."""
+        feeds = (ImageFeed(feed=imaged.feed, resync=tuple(IdRange(each, each) for each in waiting)),)
+        tables = tuple(TableImage(table_id=table, feeds=(imaged.feed,), done=done[table]) for table in sorted(done))
+        chunks = imaged.imaged(ranges, feeds=feeds, tables=tables)
+        imaged.advance(feeds=feeds, tables=tables, chunks=chunks)
+        bank.transfer(10)
+        for chunk in chunks:
+            done[chunk.table_id] = merge_keys([*done.get(chunk.table_id, ()), chunk.keys])
+            if done[chunk.table_id] == (KeyRange.of_table(chunk.table_id),):
+                waiting.remove(chunk.table_id)
+                del done[chunk.table_id]
+
+    every = KeyRange.of_table(RIGHT)
+    half = row_key(RIGHT, HALF)
+    image(opening_of(CREDIT), opening_of(LEFT))
+    image(KeyRange.of_table(LEFT), opening_of(RIGHT))
+    bank.ts += 10
+    bank.partitions[DEBIT] = MOVED, RIGHT  # of what is whole: nothing of it is read again
+    bank.log.ddl(
+        job(bank.ts, REORGANIZE_PARTITION, schema_id=1, table_id=DEBIT, schema="bank", table_info=_parted(MOVED, RIGHT))
+    )
+    image(KeyRange(every.start, half), KeyRange.of_table(CREDIT))
+    image(KeyRange(half, every.end))
+    assert not waiting
+    imaged.advance(feeds=(ImageFeed(feed=imaged.feed),))
+
+    sorter.trouble = DIES.format(method="publish", calls=calls, before=before)
+    sorter.start()
+    assert sorter.process is not None
+    sorter.process.wait(500)
+    sorter.kill()
+    sorter.trouble = ""
+    sorter.start()
+    sorter.wait_checkpoint(bank.ts, 500)
+    assert sorter.stop() == 0
+    assert _held(lake) == bank.at[bank.ts]
     for name in TABLES.values():
         assert "tidebus.resync" not in lake.table("bank", name).properties
         assert assert_duckdb_reads_the_same(lake, "bank", name, tmp_path)

@@ -1,6 +1,8 @@
 """A resync of a lake table: rows of before that no chunk has go, none that was written since, over restarts too."""
 
 import itertools
+import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 from schemas.errors import CorruptDataError
 from schemas.ids import TableId, Ts
 from schemas.rawlog.images import ImageChunk, KeyRange, opening_of
-from sorters.core.lake.resync import LakeResync, resync_after
+from sorters.core.lake.resync import LakeResync, TableStep, resync_after
 from tests.support.rawlog.raw_log import row_key
 
 TABLE = TableId(7)
@@ -26,6 +28,12 @@ def _chunk(ts: int, keys: KeyRange, table_id: TableId = TABLE) -> ImageChunk:
 
 def _within(chunk: ImageChunk, key: int) -> bool:
     return chunk.keys.start <= row_key(TABLE, key) < chunk.keys.end
+
+
+def _step(*chunks: ImageChunk, waiting: frozenset[TableId] = frozenset({TABLE}), has_begun: bool = True) -> TableStep:
+    """Return a step of a table that is resynced."""
+    table = frozenset({TABLE})
+    return TableStep(table_id=TABLE, partitions=table, waiting=waiting, has_begun=has_begun, chunks=chunks)
 
 
 def _chunks(borders: set[int], after_ts: int) -> list[ImageChunk]:
@@ -68,9 +76,9 @@ def test_a_resynced_table_is_the_upstream_whatever_it_held(
                 files[changes[ts][0]] = commit
         if chunk is not None:
             files |= {key: commit for key in upstream if _within(chunk, key)}
-            note = resync_after(note, [chunk], before)
-            assert note is not None and note.is_whole is (ts == whole_at)
-        if note is not None and note.is_whole:
+            note = resync_after(note, _step(chunk, has_begun=ts > min(chunks)), before)
+            assert note is not None and note.is_whole(_step(chunk)) is (ts == whole_at)
+        if note is not None and note.is_whole(_step()):
             files = {key: number for key, number in files.items() if number > note.files_upto}
             note = None
         if note is not None and ts in restarts:
@@ -80,15 +88,48 @@ def test_a_resynced_table_is_the_upstream_whatever_it_held(
 
 def test_a_chunk_without_its_opening_takes_nothing_away() -> None:
     opening, *rest = _chunks({3}, 1)
-    assert resync_after(None, rest, 5) is None
-    begun = resync_after(None, [opening], 5)
-    assert begun == LakeResync(TABLE, 5, (opening.keys,))
-    assert resync_after(begun, [], 9) == begun
-    assert resync_after(begun, [_chunk(9, KeyRange.of_table(TableId(8)), TableId(8))], 9) == begun, "another table's"
-    assert resync_after(begun, [opening], 9) == LakeResync(TABLE, 9, (opening.keys,)), "asked for anew"
+    assert resync_after(None, _step(*rest), 5) is None
+    table = frozenset({TABLE})
+    begun = resync_after(None, _step(opening, has_begun=False), 5)
+    assert begun == LakeResync(TABLE, 5, table, (opening.keys,))
+    assert resync_after(begun, _step(), 9) == begun
+    again = resync_after(begun, _step(opening, has_begun=False), 9)
+    assert again == LakeResync(TABLE, 9, table, (opening.keys,)), "asked for anew"
+    assert resync_after(begun, _step(waiting=frozenset()), 9) is None, "over by the frontier"
+    assert resync_after(begun, replace(_step(), table_id=TableId(8)), 9) is None, "another table's"
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"table_id": -1}', '{"table_id":1,"files_upto":2,"done":[["zz","00"]]}'])
+def test_a_note_of_a_version_without_partitions_goes_on_for_a_table_that_has_none() -> None:
+    opening, *rest = _chunks(set(), 1)
+    noted = LakeResync.decode(
+        f'{{"table_id": 7, "files_upto": 5, "done": [["{opening.keys.start.hex()}", "{opening.keys.end.hex()}"]]}}'
+    )
+    after = resync_after(noted, _step(*rest), 9)
+    assert after is not None and after.is_whole(_step(*rest)) and after.files_upto == 5
+    parted = replace(_step(), partitions=frozenset({TABLE, TableId(8)}))
+    assert resync_after(noted, parted, 9) is None, "which chunks it had of partitions nobody knows"
+
+
+def test_a_version_without_partitions_finds_no_range_of_the_table_in_a_partitioned_ones_note() -> None:
+    """It takes a table for whole that has all of ``done``, and passes over what else stands there."""
+    table, parts = TableId(5), (TableId(21), TableId(22), TableId(23), TableId(30))
+    note = LakeResync(table, 5, frozenset(parts), (opening_of(parts[0]),), frozenset(parts[1:]))
+    said = json.loads(note.encode())
+    assert (said["partitions"], said["whole"]) == ([[21, 23], [30, 30]], [[22, 23], [30, 30]])
+    assert {key[:18] for keys in said["done"] for key in keys} == {row_key(parts[0], 0).hex()[:18]}
+    assert LakeResync.decode(note.encode()) == note
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        '{"table_id": -1}',
+        '{"table_id":1,"files_upto":2,"done":[["zz","00"]]}',
+        '{"table_id":1,"files_upto":2,"done":[],"whole":7}',
+    ],
+)
 def test_a_note_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(CorruptDataError, match="note of a lake table"):
         LakeResync.decode(text)

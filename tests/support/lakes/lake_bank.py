@@ -30,8 +30,15 @@ class LakeBank:
     """commit_ts, op, table, account, new balance (of a delete the last one) of each change, in order."""
     at: dict[int, dict[int, dict[int, int]]] = field(default_factory=dict)
     """What the tables held at each ts of :meth:`advance`."""
+    partitions: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    """Of tables that have some: account n is in number n modulo their count."""
     _random: random.Random = field(default_factory=lambda: random.Random(7))
     _waiting: dict[int, list[Change]] = field(default_factory=dict)
+
+    def physical(self, table: int, account: int) -> int:
+        """Return the id that the key of an account carries."""
+        parts = self.partitions.get(table, (table,))
+        return parts[account % len(parts)]
 
     def open(self, *, is_landed: bool = True) -> None:
         """Give each account its first balance, in one transaction; not landed: before any changefeed."""
@@ -76,14 +83,16 @@ class LakeBank:
     def _put(self, table: int, account: int, balance: int) -> None:
         before = self.balances[table].get(account)
         old = b"" if before is None else row(before)
-        self._change(table, Change(self.ts, row_key(table, account), row(balance), old))
+        self._change(table, account, row(balance), old)
         self.history.append((self.ts, "I" if before is None else "U", table, account, balance))
         self.balances[table][account] = balance
 
     def _delete(self, table: int, account: int) -> None:
         balance = self.balances[table].pop(account)
-        self._change(table, Change(self.ts, row_key(table, account), b"", row(balance), op=Op.DELETE))
+        self._change(table, account, b"", row(balance), Op.DELETE)
         self.history.append((self.ts, "D", table, account, balance))
 
-    def _change(self, table: int, change: Change) -> None:
-        self._waiting.setdefault(table, []).append(change)
+    def _change(self, table: int, account: int, value: bytes, old: bytes, op: Op = Op.PUT) -> None:
+        physical = self.physical(table, account)
+        change = Change(self.ts, row_key(physical, account), value, old, op=op)
+        self._waiting.setdefault(physical, []).append(change)

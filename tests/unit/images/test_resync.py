@@ -233,7 +233,7 @@ def stored(**more: Any) -> StoredTable:
             "leaves its deletes out",
         ),
         ("iceberg://?warehouse=file:///w&mode=append", {}, stored(), "hold each change"),
-        ("iceberg://?warehouse=file:///w&mode=upsert", {}, stored(partition=PARTITION), "partitioned"),
+        ("iceberg://?warehouse=file:///w&mode=append", {}, stored(partition=PARTITION), "hold each change"),
         (
             "iceberg://?warehouse=file:///w&mode=upsert",
             {"filter": {"event-filters": [{"matcher": ["d.*"], "ignore-event": ["delete"]}]}},
@@ -281,7 +281,7 @@ def test_rows_of_a_table_without_a_key_do_not_go_into_a_database_twice() -> None
 def test_a_resync_is_taken_where_rows_can_be_told() -> None:
     for uri in ("mysql://h:1/", "kafka://h:1/t?protocol=canal-json", "kafka://h:1/t?protocol=debezium"):
         check_resync(replace(INFO, sink_uri=uri), [stored()])
-    for uri in ("tidb://h:1/", "kafka://h:1/t?protocol=canal-json"):
+    for uri in ("tidb://h:1/", "kafka://h:1/t?protocol=canal-json", "iceberg://?warehouse=file:///w&mode=upsert"):
         check_resync(replace(INFO, sink_uri=uri), [stored(partition=PARTITION)])
     check_resync(replace(INFO, sink_uri="mysql://h:1/"), [stored(pk_is_handle=False, **UNIQUE)])
     for uri in ("kafka://h:1/t?protocol=simple", "iceberg://?warehouse=file:///w&mode=upsert"):

@@ -1,6 +1,6 @@
 """What each button of table images would do, and whether state and sink allow it: said before it is pressed.
 
-What is refused of single tables (a partitioned one's resync, say) the API says.
+What is refused of single tables (one without a key, say) the API says.
 """
 
 from typing import Final

@@ -184,7 +184,19 @@ def query(api: "ApiCalls", changefeed_id: str, namespace: str, is_simple: bool) 
     shown = {name: info[name] for name in (*names, *more)}
     for name in ("sorter", "images"):
         shown[name] = api.get(f"{OURS}/changefeeds/{changefeed_id}/{name}", namespace=namespace) or None
+    if info["sink_uri"].startswith("iceberg:"):
+        shown["refused_tables"] = _refused_tables(api, changefeed_id, namespace)
     echo_json(shown)
+
+
+def _refused_tables(api: "ApiCalls", changefeed_id: str, namespace: str) -> object:
+    """Return which tables a lake refuses; None: a capture of a version before does not say it, or Kafka none."""
+    from compose.operator.api_calls import ApiRefusedError
+
+    try:
+        return api.get(f"{OURS}/changefeeds/{changefeed_id}/tables/refused", namespace=namespace)["items"]
+    except ApiRefusedError:
+        return None
 
 
 @changefeed.command()

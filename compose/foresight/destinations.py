@@ -1,9 +1,10 @@
 """What a changefeed would do with each table where its sink is a database, files or lake tables."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from compose.changefeeds import TableIneligibleError
 from schemas.config.settings import ChangefeedConfig
 from schemas.config.sink.lake_layout import PartitionTerm
 from schemas.ddl.schema_change import StoredTable
@@ -21,6 +22,7 @@ from sorters.run.lake.names import LakeName
 
 Kind = Literal["database", "files", "lake", "nowhere"]
 _NO_KEY: Final = "none: no primary key and no not-null unique key"
+_LEFT_OUT: Final = "no primary key and no not-null unique key, and force-replicate is off"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,16 @@ class DestinedTable:
     types: tuple[ShownColumn, ...] = ()
     """Of a lake table's columns."""
     trouble: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefusedTable:
+    """A table of which no lake table can be."""
+
+    table: str
+    code: str
+    """Of the error that stops the changefeed at it, or by which it is passed over."""
+    reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +101,30 @@ def destined(config: ChangefeedConfig, schemas: SchemaStore, ts: Ts) -> Destinat
     return Destination(ts=ts, kind=kind_of(config), tables=tables, notes=tuple(notes))
 
 
+def refused_tables(config: ChangefeedConfig, tables: Iterable[StoredTable]) -> Iterator[RefusedTable]:
+    """Yield what a lake's sink would stop at, or passes over, in the order of ``tables``; of another sink nothing.
+
+    Raises:
+        BusError: the settings do not compile, or a TableInfo does not decode.
+    """
+    if not config.uri.is_lake:
+        return
+    feed = compile_feed(config, NAMESPACE_DEFAULT)
+    for stored in tables:
+        name = f"{stored.schema}.{stored.table}"
+        if not feed.filter.matches(stored.schema, stored.table):
+            continue
+        if not feed.contains(stored.schema, stored.table, eligible=stored.eligible):
+            yield RefusedTable(table=name, code=TableIneligibleError.code, reason=_LEFT_OUT)
+            continue
+        table = stored.decode()
+        try:
+            _lake_table(name, table, feed.routes.version(table), config)
+        except BusError as misfit:
+            reason = misfit.fields.get("reason", misfit.message)
+            yield RefusedTable(table=name, code=misfit.code, reason=str(reason))
+
+
 def as_lines(destination: Destination) -> Iterator[str]:
     """Yield it as people read it: a table a line, then what does not fit, and notes."""
     titles = ("table", "goes to", "key", "columns", "layout")
@@ -112,8 +148,7 @@ def _row(table: DestinedTable) -> tuple[str, ...]:
 def _table(schemas: SchemaStore, stored: StoredTable, config: ChangefeedConfig, feed: CompiledFeed) -> DestinedTable:
     name = f"{stored.schema}.{stored.table}"
     if not feed.contains(stored.schema, stored.table, eligible=stored.eligible):
-        why = "no primary key and no not-null unique key, and force-replicate is off"
-        return DestinedTable(table=name, replicated=False, trouble=(why,))
+        return DestinedTable(table=name, replicated=False, trouble=(_LEFT_OUT,))
     table = schemas.decoded(stored)
     try:
         _, selection = feed.select(table)

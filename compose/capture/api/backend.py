@@ -22,7 +22,7 @@ from compose.capture.api.upstream_pd import UpstreamPd
 from compose.capture.api.upstream_tables import UpstreamTables
 from compose.capture.prologue.start import OldHistory, check_prologue, held_history
 from compose.changefeeds import check_eligible, check_resume_ts, create_changefeed, tables_body
-from compose.foresight.destinations import destined
+from compose.foresight.destinations import destined, refused_tables
 from compose.foresight.explain import as_json, explained, raw_log_schemas
 from compose.foresight.first_messages import first_messages
 from compose.log_lines import keep_recent_lines
@@ -209,6 +209,12 @@ class ApiBackend:
             if name not in stored:
                 raise ApiError("the changefeed has no such table", changefeed=feed.info.changefeed_id, table=name[:200])
         return [stored[name] for name in tables]
+
+    def refused_tables(self, feed: StoredFeed) -> Sequence[Mapping[str, str]]:
+        config = load_changefeed(feed.info.sink_uri, feed.info.config)
+        if not config.uri.is_lake:
+            return []
+        return [asdict(refused) for refused in refused_tables(config, self._tables.now(feed.info.upstream))]
 
     def proofs(self, feed: StoredFeed, records_max: int) -> Sequence[Mapping[str, object]]:
         return newest_proofs(self._addresses.kafka, feed.info, records_max)

@@ -53,7 +53,7 @@ class UpstreamTables:
         table_filter = compile_feed(config, info.namespace).filter
         return [
             stored
-            for stored in self._now(info.upstream)
+            for stored in self.now(info.upstream)
             if (stored.eligible or config.force_replicate) and table_filter.matches(stored.schema, stored.table)
         ]
 
@@ -70,7 +70,12 @@ class UpstreamTables:
         wanted = (stored for stored in self.contained(after) if initial.wants(stored.schema, stored.table))
         return sorted({table for stored in wanted for table in stored.physical_ids} - known)
 
-    def _now(self, upstream: UpstreamId) -> Sequence[StoredTable]:
+    def now(self, upstream: UpstreamId) -> Sequence[StoredTable]:
+        """Return all tables with rows that an upstream has, by name.
+
+        Raises:
+            BusError: see :meth:`of`.
+        """
         with self._lock:
             read_at, tables = self._known.get(upstream, (0.0, ()))
             if not read_at or time.monotonic() > read_at + KEPT_S:

@@ -99,6 +99,12 @@ class Backend(Protocol):
         """Return the tables that a changefeed's filter lets through now; partitions and not their table."""
         ...
 
+    def refused_tables(self, feed: StoredFeed) -> Sequence[Mapping[str, str]]:
+        """Return the tables that a changefeed's sink refuses or passes over as they are now: ``table``, ``code``,
+        ``reason``. Lakes alone say so.
+        """
+        ...
+
     def processor_shares(self, feed: StoredFeed) -> Sequence[Share]:
         """Return which partitions of a changefeed's topic each processor applies; none where its sink is Kafka."""
         ...

@@ -6,7 +6,7 @@ Everything that a page changes goes through the routes that programs use; these 
 import functools
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, replace
 from typing import Annotated, Any, Final
 
@@ -36,6 +36,7 @@ from consumers.control.console.core.verbs import verbs_of
 from consumers.control.console.files import HEADERS, START, STATIC_FILES, error_codes_text
 from consumers.control.console.live import CLIENTS_MAX, LiveOverview, stream
 from schemas.config.changefeed import load_changefeed, parse_changefeed_text
+from schemas.config.sink.iceberg import ICEBERG_SCHEMES
 from schemas.errors import BusError, ConfigError
 from schemas.masking import MASK
 from schemas.nodes.sorter_service import FeedName
@@ -135,6 +136,19 @@ def feed_topics(bus: Bus, namespace: Namespace, feed_id: FeedId) -> object:
     info = bus.feed(feed_id, namespace).info
     with _taken():
         return exact(bus.explain(_request(info.sink_uri, info.config)))
+
+
+@router.get("/changefeeds/{changefeed_id}/refused", summary="Which of its tables a lake's sink refuses")
+def refused_tables(bus: Bus, namespace: Namespace, feed_id: FeedId) -> object:
+    """Return table, code and reason of each, and by code what it means and what to do; none where its sink is no
+    lake.
+    """
+    feed = bus.feed(feed_id, namespace)
+    sink = sink_scheme(feed.info.sink_uri)
+    with _taken() if sink in ICEBERG_SCHEMES else nullcontext():
+        refused = bus.refused_tables(feed)
+    codes = sorted({each["code"] for each in refused})
+    return exact({"items": refused, "codes": {code: asdict(advice_for(code, _codes(), sink)) for code in codes}})
 
 
 @router.get("/changefeeds/{changefeed_id}/proofs", summary="What a changefeed's newest proofs come to")

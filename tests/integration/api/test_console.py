@@ -132,6 +132,25 @@ def test_page_of_a_changefeed_shows_its_newest_proofs(opened: Callable[..., Show
     shown.check("proofs", of_proofs)
 
 
+def test_page_of_a_changefeed_lists_refused_lake_tables_with_what_to_do(opened: Callable[..., Shown]) -> None:
+    """As of a lake, which this bus has none of: the answer is put in its place."""
+    item = {"table": "shop.<i>odd</i>", "code": "lake.schema_refused", "reason": "it has no primary key"}
+    code = {"meaning": "cannot be a lake table", "steps": ["Leave it out by the filter", "Resume"]}
+    shown = opened(reduced_motion="reduce")
+    shown.page.route(
+        "**/changefeeds/all/refused*",
+        lambda route: route.fulfill(json={"items": [item], "codes": {item["code"]: code}}),
+    )
+    shown.go("changefeed/default/all", "Changefeed all")
+    refused = shown.page.get_by_role("region", name="Refused lake tables", exact=True)
+    expect(refused.get_by_role("cell", name=item["table"], exact=True)).to_be_visible()
+    expect(refused).to_contain_text("it has no primary key")
+    expect(refused.get_by_text("Leave it out by the filter")).to_be_hidden()
+    refused.get_by_text(item["code"]).click()
+    expect(refused.get_by_text("Leave it out by the filter")).to_be_visible()
+    shown.check("refused", refused)
+
+
 def test_first_messages_of_a_draft_are_those_that_a_changefeed_of_its_settings_has_written(bus: Bus) -> None:
     topic = f"{bus.name}-all"
 

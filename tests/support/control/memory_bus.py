@@ -79,6 +79,8 @@ class Memory:
         self.pinned: dict[tuple[str, str], str] = {}
         self.images: list[dict[str, Any]] = []
         self.logged: list[dict[str, Any]] = []
+        self.refused: list[dict[str, str]] | None = []
+        """None: the raw log does not answer."""
         self.proved: list[dict[str, Any]] = []
         """None: one that names itself alone."""
         self.imaged: list[tuple[str, str, ImageMode, list[str]]] = []
@@ -113,6 +115,11 @@ class Memory:
 
     def feed_tables(self, feed: StoredFeed) -> Collection[TableId]:
         return self.table_ids
+
+    def refused_tables(self, feed: StoredFeed) -> Sequence[Mapping[str, str]]:
+        if self.refused is None:
+            raise ApiError("no frontier of this upstream has been published yet")
+        return self.refused
 
     def processor_shares(self, feed: StoredFeed) -> list[Share]:
         return self.applying

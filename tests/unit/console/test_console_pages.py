@@ -2,10 +2,13 @@
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from compose.cli import run_cli
 from consumers.control.api import overview
+from consumers.control.api.serving.server import ApiServer
 from schemas.flow.flow_sum import FlowSum
 from schemas.flow.proof import Proof, ProofWindow, encode_proof
 from schemas.ids import TableId, Ts
@@ -126,6 +129,30 @@ def test_page_of_a_lake_says_what_its_buttons_do_to_lake_tables(api: Api, bus: M
     put_in(bus, LAKE)
     shown = api.ask("GET", f"{BASE}/changefeeds/cf")[1]
     assert {verb["verb"]: verb["allowed"] for verb in shown["table_verbs"]} == dict.fromkeys(TABLE_VERBS, True)
+
+
+def test_lake_tables_that_are_refused_are_listed_with_what_their_codes_mean_and_what_to_do(
+    api: Api, bus: Memory, server: ApiServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    put_in(bus, LAKE)
+    bus.refused = [{"table": "a.b", "code": "lake.schema_refused", "reason": "it is <b>odd</b>"}]
+    assert api.ask("GET", "/api/tidebus/changefeeds/cf/tables/refused")[1] == {"total": 1, "items": bus.refused}
+    shown = api.ask("GET", f"{BASE}/changefeeds/cf/refused")[1]
+    assert shown["items"] == bus.refused
+    (advice,) = shown["codes"].values()
+    assert advice["code"] == "lake.schema_refused" and advice["meaning"] and "filter" in " ".join(advice["steps"])
+
+    def query() -> dict[str, Any]:
+        assert run_cli(["changefeed", "query", "--changefeed-id", "cf", "--server", f"http://{server.address}"]) == 0
+        queried: dict[str, Any] = json.loads(capsys.readouterr().out)
+        return queried
+
+    assert query()["refused_tables"] == bus.refused
+    kept, bus.refused = bus.refused, None
+    assert query()["refused_tables"] is None, "the rest of a query does not hang on the raw log"
+    bus.refused = kept
+    put_in(bus, URI)
+    assert "refused_tables" not in query()
 
 
 def test_page_of_no_changefeed_is_refused(api: Api) -> None:

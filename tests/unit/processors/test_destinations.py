@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from compose.cli import run_cli
-from compose.foresight.destinations import DestinedTable, as_lines, destined
+from compose.foresight.destinations import DestinedTable, as_lines, destined, refused_tables
 from compose.foresight.explain import recorded_schemas
 from compose.foresight.first_messages import messages_of
 from compose.foresight.recorded import read_recorded_log
@@ -68,6 +68,29 @@ def test_lake_table_has_iceberg_types_and_what_cannot_be_one_says_why() -> None:
     assert appended.key == "none: each change is a row"
     bare = tables("iceberg://?warehouse=file:///w&emit-metadata-columns=false")["shop.items"]
     assert [each.name for each in bare.types] == ["id", "price"]
+
+
+@pytest.mark.parametrize(
+    ("uri", "config", "refused"),
+    [
+        (
+            "iceberg://?warehouse=file:///w&mode=upsert",
+            {},
+            [
+                ("shop.no_key", "changefeed.table_ineligible", "force-replicate is off"),
+                ("shop.odd:name", "lake.schema_refused", "without `/`"),
+            ],
+        ),
+        ("iceberg://?warehouse=file:///w", {"force-replicate": True, "filter": {"rules": ["shop.no_key"]}}, []),
+        ("mysql://root@127.0.0.1:3306/", {}, []),
+    ],
+)
+def test_lake_says_which_tables_it_refuses_or_passes_over_and_why(
+    uri: str, config: dict[str, Any], refused: list[tuple[str, str, str]]
+) -> None:
+    shown = list(refused_tables(load_changefeed(uri, config), STORE.stored_at(Ts(10))))
+    assert [(each.table, each.code) for each in shown] == [(table, code) for table, code, _ in refused]
+    assert all(why in each.reason for each, (*_, why) in zip(shown, refused, strict=True))
 
 
 def test_routes_that_meet_in_one_name_are_a_note() -> None:

@@ -1,10 +1,11 @@
-"""Table images and proofs of a changefeed: how far they are, asking for more images. TiCDC has none of it."""
+"""What a changefeed does by table: images, proofs, what its sink refuses. TiCDC has none of it."""
 
 from collections.abc import Mapping
 
 from fastapi import APIRouter
 
 from consumers.control.api.backend import Backend
+from consumers.control.api.bodies import list_body
 from consumers.control.api.context import Bus, FeedId, Namespace, User
 from consumers.control.api.requests import SomeTablesBody, TablesBody
 from consumers.control.changefeeds.asked_images import AskedImages
@@ -26,6 +27,12 @@ def feed_images(bus: Bus, namespace: Namespace, feed_id: FeedId) -> dict[str, ob
 def feed_proofs(bus: Bus, namespace: Namespace, feed_id: FeedId) -> dict[str, object]:
     """Return the newest records of its chain; `tidebus proofs export` gives all."""
     return {"proofs": list(bus.proofs(bus.feed(feed_id, namespace), PROOFS_LOOKED_AT))}
+
+
+@router.get("/tables/refused", summary="Which of its tables a lake's sink refuses or passes over")
+def refused_tables(bus: Bus, namespace: Namespace, feed_id: FeedId) -> dict[str, object]:
+    """Return table, code and reason of each, by the schema as it is now; none where the sink is no lake."""
+    return list_body(bus.refused_tables(bus.feed(feed_id, namespace)))
 
 
 @router.post("/tables/backfill", summary="Let a running changefeed write the rows that tables have, once more")

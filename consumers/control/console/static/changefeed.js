@@ -12,6 +12,7 @@ import { askImages, imageCard } from "./images.js";
 const BASE = "/api/tidebus/console";
 const topics = new Map();  // by changefeed: asked for once, for each asks Kafka for all schemas
 const proofs = new Map();  // as topics: each reads the end of a topic
+const refused = new Map();  // of lakes; likewise
 let [everySetting, names] = [false, null];  // names: of tables by id; a promise until they are there
 
 export const changefeed = {
@@ -20,20 +21,20 @@ export const changefeed = {
   load: async ([namespace, id]) => {
     const feed = { namespace, id };
     const key = `${namespace}/${id}`;
-    for (const [asked, tail] of [[topics, "/topics"], [proofs, "/proofs"]]) {
+    for (const [asked, tail] of [[topics, "/topics"], [proofs, "/proofs"], [refused, "/refused"]]) {
       if (asked.has(key)) continue;
       asked.set(key, { waits: true });
       ask("GET", feedPath(feed, tail, BASE)).then((said) => { asked.set(key, said); if (said.busiest?.length) askNames(); }, (error) => asked.set(key, { refusal: error.message }));
     }
     return { feed, key, page: await ask("GET", feedPath(feed, "", BASE)) };
   },
-  leave: () => { topics.clear(); proofs.clear(); names = null; },
+  leave: () => { topics.clear(); proofs.clear(); refused.clear(); names = null; },
   view: (params, data, live) => {
     if (!data) return el("p", null, "Asking the bus …");
     const { feed, key, page } = data;
     const now = live.overview?.changefeeds.find((item) => item.namespace === feed.namespace && item.id === feed.id);
     return [
-      error(page), state(feed, page, now, live), imageCard(page), verbs(page),
+      error(page), refusedCard(refused.get(key)), state(feed, page, now, live), imageCard(page), verbs(page),
       el("div", { class: "columns" }, work(page, now), settings(page)), history(page), proofCard(feed, proofs.get(key)), topicCard(feed, page, topics.get(key)),
     ];
   },
@@ -42,7 +43,7 @@ export const changefeed = {
     images: ({ verb }, { data, look }) => askImages(verb, data.feed, data.page, look),
     "all-settings": (named, { draw }) => { everySetting = !everySetting; draw(); },
     "proofs-again": (named, { data, look }) => { proofs.delete(data.key); look(); },
-    "topics-again": (named, { data, look }) => { topics.delete(data.key); look(); },
+    "topics-again": (named, { data, look }) => { topics.delete(data.key); refused.delete(data.key); look(); },
   },
 };
 
@@ -59,6 +60,16 @@ function error({ changefeed: feed, advice }) {
     el("p", { class: "soft" }, feed.error.time), el("h3", null, "What to do"),
     el("ol", { class: "steps", id: "advice" }, advice.steps.map((step) => el("li", null, step))),
     advice.verbs.length > 0 && el("div", { class: "buttons" }, advice.verbs.map((verb) => button(TITLES[verb], "verb", { verb }, { id: `advised-${verb}`, class: "main" }))));
+}
+
+// Tables of which no lake table can be, as TiDB's schema is now: also those that it has not come to yet.
+function refusedCard(said) {
+  if (!said?.items?.length) return said?.refusal && card("Refused lake tables", el("p", { class: "problem" }, said.refusal));
+  const means = ({ code }) => el("details", null, el("summary", null, el("code", null, code)), el("p", null, said.codes[code].meaning), el("ol", { class: "steps" }, said.codes[code].steps.map((step) => el("li", null, step))));
+  return el("section", { class: "card heed", "aria-label": "Refused lake tables", id: "refused" }, el("h2", null, "Refused lake tables"),
+    el("p", null, "No lake table can be of these as they are now."),
+    table("Refused lake tables", [["Table"], ["Why"], ["Code"]], said.items.slice(0, 200).map((item) => [item.table, item.reason, means(item)])),
+    said.items.length > 200 && el("p", { class: "soft" }, `${count(said.items.length)} in all`));
 }
 
 function state(feed, { changefeed: shown }, now, live) {

@@ -1,0 +1,151 @@
+"""What DDL do to lake tables: they are made, emptied, get other fields, or stop the changefeed."""
+
+import logging
+from collections.abc import Callable, Sequence
+
+from schemas.config.sink.iceberg import IcebergConfig
+from schemas.ddl.schema_change import SchemaChange, StoredTable, TableChange
+from schemas.ddl.schema_store import SchemaStore
+from schemas.tidb.table import TableVersion
+from sorters.core.cut.images import LeftOut
+from sorters.core.feed.ddl_filter import events_to_send
+from sorters.core.feed.ddl_route import check_new_targets
+from sorters.core.feed.feed import CompiledFeed
+from sorters.core.lake.columns import key_names, lake_columns, lake_type
+from sorters.core.lake.commits import check_rows, empties, ends_resync, filled_columns, is_imaged, is_renamed
+from sorters.core.lake.errors import LakeSchemaError
+from sorters.core.lake.evolution import Evolution, plan_evolution, says_changes
+from sorters.core.lake.values import lake_array
+from sorters.core.mount.filled_columns import ConstantColumn
+from sorters.run.lake.creation import NewTable
+from sorters.run.lake.files import LakeFiles
+from sorters.run.lake.known_tables import KnownTables
+from sorters.run.lake.moves import publish
+from sorters.run.lake.resyncs import end_resync, resyncing_move
+from sorters.run.lake.rows import LakeRows
+from sorters.run.lake.table import LakeTable
+
+log = logging.getLogger(__name__)
+
+
+class LakeDdl:
+    """Lets the tables of one changefeed follow DDL."""
+
+    def __init__(  # the parts of a run, wired once
+        self,
+        tables: KnownTables,
+        rows: LakeRows,
+        files: LakeFiles,
+        settings: IcebergConfig,
+        feed: CompiledFeed,
+        check_lease: Callable[[], None],
+    ) -> None:
+        self._tables, self._rows, self._files, self._settings, self._feed = tables, rows, files, settings, feed
+        self._check_lease = check_lease
+
+    def follow(self, change: SchemaChange, store: SchemaStore, left_out: LeftOut | None = None) -> None:
+        """Do what a DDL does to lake tables.
+
+        Args:
+            left_out: by the cut that the DDL lies in, for images to come.
+
+        Raises:
+            LakeSchemaError: one cannot follow it.
+            TableBecameIneligibleError, RenameIntoFilterError, TableRouteConflictError: the changefeed must not go on.
+        """
+        check_new_targets(change, store, self._feed)
+        is_sent = bool(events_to_send(change, self._feed))
+        for table in change.tables:
+            if self._tables.covers(table.post) and not self._tables.covers(table.pre):
+                self._begin_anew(change, table, store, left_out)
+            if table.pre is not None and self._tables.covers(table.pre):
+                self._end_resync(change, table.pre, store, stays=self._tables.covers(table.post))
+            # Where a filter leaves the DDL out and rows have other columns from here on, they bring them.
+            if self._tables.covers(table.post) and is_sent:
+                self._follow_table(change, table, store, left_out)
+            elif table.pre is not None and self._tables.covers(table.pre) and not self._tables.covers(table.post):
+                self._tables.forget(self._tables.name(store.decoded(table.pre)))
+
+    def _end_resync(self, change: SchemaChange, pre: StoredTable, store: SchemaStore, *, stays: bool) -> None:
+        if not ends_resync(change, stays):
+            return
+        table = self._tables.find(self._tables.name(store.decoded(pre)))
+        if table is not None:
+            end_resync(table, change.job.finished_ts, self._check_lease)
+
+    def _begin_anew(
+        self, change: SchemaChange, sides: TableChange, store: SchemaStore, left_out: LeftOut | None
+    ) -> None:
+        """Empty what stands in a lake table whose table comes to the changefeed (again) by a DDL, where an image brings
+        all its rows, or where it held another table's: nobody knows what has gone from it meanwhile.
+        """
+        assert sides.post is not None
+        version, ts = store.decoded(sides.post), change.job.finished_ts
+        table = self._tables.find(self._tables.name(version))
+        if table is None or self._settings.mode == "append" or table.progress().watermark_ts >= ts:
+            return
+        imaged = is_imaged(version, left_out)
+        if imaged or table.table_id != version.table_id:
+            self._check_lease()
+            table.evolve(Evolution(), version.table_id, None, ts, image_to_come=imaged)
+            log.info("lake table begins anew", extra={"table": str(table.name), "ts": ts})
+
+    def _follow_table(
+        self, change: SchemaChange, sides: TableChange, store: SchemaStore, left_out: LeftOut | None
+    ) -> None:
+        assert sides.post is not None
+        post, mode, ts = store.decoded(sides.post), self._settings.mode, change.job.finished_ts
+        name = self._tables.name(post)
+        if sides.pre is not None and self._tables.covers(sides.pre) and is_renamed(sides.pre, sides.post):
+            self._check_rename(store.decoded(sides.pre), post)
+        table = self._tables.find(name)
+        self._check_lease()
+        if table is not None and table.schema_ts >= post.version:
+            return
+        if mode == "upsert":
+            check_rows(change, str(name), is_there=table is not None, imaged=is_imaged(post, left_out))
+        if table is None:
+            if sides.pre is None:
+                self._tables.take(name, self._tables.make(NewTable(name, post, ts, image_to_come=False)))
+            return
+        emptied_at = ts if mode == "upsert" and empties(change) else None
+        evolution = self.evolution(table, post)
+        pre = None if sides.pre is None else store.decoded(sides.pre)
+        filled = filled_columns(pre, post) if pre is not None and mode == "upsert" and emptied_at is None else ()
+        table.evolve(evolution, post.table_id, None if filled else post.version, emptied_at)
+        if filled:
+            self._fill(table, post, filled)
+
+    def evolution(self, table: LakeTable, version: TableVersion) -> Evolution:
+        """Return what a lake table must become to have the columns of a table version.
+
+        Raises:
+            LakeSchemaError: it cannot.
+        """
+        mode = self._settings.mode
+        fields = table.fields()
+        return plan_evolution(
+            fields,
+            lake_columns(version, mode, says_changes=says_changes(fields)),
+            str(table.name),
+            table.laid_by(),
+            set_aside_at=version.version if self._settings.type_change == "new-column" else None,
+            keys=key_names(version) if mode == "upsert" else (),
+        )
+
+    def _fill(self, table: LakeTable, version: TableVersion, offsets: Sequence[int]) -> None:
+        def put() -> None:
+            for offset in offsets:
+                spec = version.columns[offset]
+                value = lake_array(ConstantColumn(spec, spec.absent_value, 1), lake_type(spec), version.name)[0]
+                self._rows.fill(table.name, spec.name, value.as_py())
+
+        # Each row stands in a file of now then, so that none tells which are from before: a resync ends with it.
+        move = resyncing_move(table, self._files, put, table.progress().watermark_ts, None)
+        publish(move, self._check_lease, version.version)
+
+    def _check_rename(self, pre: TableVersion, post: TableVersion) -> None:
+        """Refuse to rename a lake table: a Hadoop catalog cannot."""
+        if self._tables.name(pre) != self._tables.name(post) and self._tables.find(self._tables.name(pre)) is not None:
+            reason = "a catalog of files cannot rename a table; route its new name to the old one by target-table"
+            raise LakeSchemaError("lake table cannot follow a ddl", table=pre.name, renamed=post.name, reason=reason)

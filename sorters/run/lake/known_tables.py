@@ -1,0 +1,107 @@
+"""The lake tables that a run knows: by their names, as the catalog has them, or known not to be there."""
+
+from collections.abc import Iterable, Iterator
+
+from schemas.config.sink.iceberg import IcebergConfig
+from schemas.ddl.schema_change import StoredTable
+from schemas.tidb.table import TableVersion
+from sorters.core.feed.feed import CompiledFeed
+from sorters.core.lake.columns import checked_name
+from sorters.core.lake.commits import LakeProgress
+from sorters.core.lake.errors import LakeSchemaError
+from sorters.run.lake.at_once import at_once
+from sorters.run.lake.catalog import LakeCatalog
+from sorters.run.lake.creation import NewTable, create
+from sorters.run.lake.names import LakeName
+from sorters.run.lake.table import LakeTable
+
+
+class KnownTables:
+    """Of one changefeed."""
+
+    def __init__(self, catalog: LakeCatalog, settings: IcebergConfig, feed: CompiledFeed) -> None:
+        self._catalog, self._settings, self._feed = catalog, settings, feed
+        self._tables: dict[LakeName, LakeTable] = {}
+        self._absent = set[LakeName]()
+        """What the catalog has not, as far as is known: who makes one there makes :meth:`make` fail, and the run."""
+
+    def __iter__(self) -> Iterator[LakeName]:
+        """Yield the names of those that are there."""
+        return iter(self._tables)
+
+    def __getitem__(self, name: LakeName) -> LakeTable:
+        return self._tables[name]
+
+    def each(self) -> list[LakeTable]:
+        """Return those that are there."""
+        return list(self._tables.values())
+
+    def load(self, names: Iterable[LakeName]) -> None:
+        """Ask the catalog for tables, some at a time."""
+        names = list(names)
+        for name, there in zip(names, at_once(self._load, names, "find"), strict=True):
+            self.take(name, there)
+
+    def _load(self, name: LakeName) -> LakeTable | None:
+        table = self._catalog.load(name)
+        if table is not None:
+            table.progress()  # kept there: it is asked for next
+        return table
+
+    def find(self, name: LakeName) -> LakeTable | None:
+        """Return a table, which the catalog is asked for once; None: there is none."""
+        if name not in self._tables and name not in self._absent:
+            self.take(name, self._catalog.load(name))
+        return self._tables.get(name)
+
+    def take(self, name: LakeName, table: LakeTable | None) -> None:
+        """Know a table from now on, or that there is none."""
+        if table is None:
+            self._absent.add(name)
+        else:
+            self._tables[name] = table
+            self._absent.discard(name)
+
+    def forget(self, name: LakeName) -> None:
+        """Know nothing of a table any more."""
+        self._tables.pop(name, None)
+
+    def make(self, new: NewTable) -> LakeTable:
+        """Make a table, which is known from :meth:`take` on.
+
+        Raises:
+            LakeSchemaError: Iceberg cannot have it so.
+        """
+        return create(self._catalog, self._settings, new)
+
+    def progress(self, version: TableVersion) -> LakeProgress | None:
+        """Return how far a table version's lake table is; None: there is none yet.
+
+        Raises:
+            LakeTakenError, LakeSchemaError: one of its name is not its own.
+        """
+        table = self.find(self.name(version))
+        if table is not None and table.table_id != version.table_id:
+            reason = "another table of TiDB is written to it"
+            where = {"lake_table": str(table.name), "tidb_id": table.table_id}
+            raise LakeSchemaError("a table cannot be a lake table", table=version.name, reason=reason, **where)
+        return None if table is None else table.progress()
+
+    def name(self, version: TableVersion) -> LakeName:
+        """Return the name of a table version's lake table.
+
+        Raises:
+            LakeSchemaError: it cannot name folders.
+        """
+        routed = self._feed.routes.version(version)
+        schema, table = (checked_name(part, version) for part in (routed.schema, routed.table))
+        above = (self._settings.namespace,) if self._settings.namespace else ()
+        return LakeName((*above, schema), table)
+
+    def covers(self, stored: StoredTable | None) -> bool:
+        """Tell whether rows of a table go into the lake; of none they do not."""
+        return (
+            stored is not None
+            and stored.has_rows
+            and self._feed.contains(stored.schema, stored.table, eligible=stored.eligible)
+        )

@@ -116,7 +116,7 @@ def parted_bank(stack: Addresses, fresh_name: Callable[[str], str]) -> LakeBank:
 
 @nightly
 @patient
-@pytest.mark.parametrize(("calls", "before"), [(4, True), (6, False)])
+@pytest.mark.parametrize(("calls", "before"), [(4, True), (9, False)])
 def test_lake_table_with_partitions_is_resynced_as_one_through_a_reorganization_and_a_kill(
     parted_bank: LakeBank, sorter: Sorter, lake: Lake, tmp_path: Path, calls: int, before: bool
 ) -> None:

@@ -5,6 +5,7 @@ Commands import what they run inside themselves, so that ``tidebus --help`` need
 """
 
 import errno
+import faulthandler
 import logging
 import os
 import sys
@@ -104,6 +105,9 @@ cli.take(
 
 def main() -> None:
     """Run one command and exit with its status."""
+    # A crash in a library of C leaves the stacks of all threads on standard error, which is where servers log.
+    if sys.stderr is not None:  # `2>&-`
+        faulthandler.enable()
     # Before gRPC is imported: its own notes on connections that end, in no format of ours, would stand in our logs.
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     sys.exit(run_cli(sys.argv[1:]))

@@ -1,5 +1,8 @@
 """An exception that has no code is a stop with one: no sorter tries it for ever, no command shows a traceback."""
 
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import click
@@ -85,3 +88,27 @@ def test_a_command_says_it_in_one_line(
 def test_an_error_of_ours_stays_as_it_is() -> None:
     error = BusError("x")
     assert bus_error(error) is error
+
+
+def test_a_command_that_crashes_leaves_the_stacks_of_its_threads_on_standard_error() -> None:
+    program = """
+import os, signal, threading, compose.cli
+
+def a_thread_that_waits():
+    waits.set()
+    threading.Event().wait()
+
+def crash(arguments):
+    threading.Thread(target=a_thread_that_waits, daemon=True).start()
+    waits.wait()
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+waits = threading.Event()
+compose.cli.run_cli = crash
+compose.cli.main()
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
+    assert ended.returncode == -signal.SIGSEGV
+    assert ended.stderr.startswith("Fatal Python error: Segmentation fault")
+    assert "in crash" in ended.stderr
+    assert "in a_thread_that_waits" in ended.stderr

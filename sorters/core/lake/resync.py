@@ -14,7 +14,7 @@ else it has come without rows, or with those of partitions that were whole.
 import json
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from schemas.errors import CorruptDataError
 from schemas.ids import TableId
@@ -30,6 +30,9 @@ from schemas.rawlog.images import (
     missing_keys,
 )
 from sorters.core.cut.cut import Cut
+
+PARTITIONS_MAX: Final = 1 << 16
+"""Of a table, many times as many as TiDB allows (8,192): what a property says is not taken for more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,4 +190,6 @@ def _ranges(ids: Iterable[TableId]) -> list[list[int]]:
 
 def _ids(raw: Any) -> frozenset[TableId]:
     ranges = [(read_int(first, bits=63), read_int(last, bits=63)) for first, last in raw]
+    if sum(last - first for first, last in ranges) > PARTITIONS_MAX:
+        raise ValueError("more partitions than a table can have")
     return frozenset(TableId(each) for first, last in ranges for each in range(first, last + 1))

@@ -128,6 +128,7 @@ def test_a_version_without_partitions_finds_no_range_of_the_table_in_a_partition
         '{"table_id": -1}',
         '{"table_id":1,"files_upto":2,"done":[["zz","00"]]}',
         '{"table_id":1,"files_upto":2,"done":[],"whole":7}',
+        '{"table_id":1,"files_upto":2,"done":[],"whole":[[1,9223372036854775807]]}',
     ],
 )
 def test_a_note_that_is_none_is_refused(text: str) -> None:

@@ -41,7 +41,7 @@ class RecentLines(logging.Handler):
             return list(self._lines)
 
 
-def _cut(value: object) -> Any:
+def _cut(value: object) -> object:
     if value is None or isinstance(value, bool | int | float):
         return value
     return shortened(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), _TEXT_CHARS_MAX)

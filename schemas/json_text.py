@@ -1,7 +1,7 @@
 """JSON that anybody may have written: what a parser could not take is a ValueError like any other."""
 
 import json
-from typing import Any
+from typing import Any, NoReturn
 
 
 def read_json(text: bytes | str) -> Any:
@@ -16,7 +16,7 @@ def read_json(text: bytes | str) -> Any:
         raise ValueError("nests too deep") from None
 
 
-def read_int(value: Any, *, bits: int = 64) -> int:
+def read_int(value: object, *, bits: int = 64) -> int:
     """Return a whole number that is not negative and has at most ``bits`` bits.
 
     Raises:
@@ -27,7 +27,7 @@ def read_int(value: Any, *, bits: int = 64) -> int:
     return value
 
 
-def read_text(value: Any, chars_max: int = 1 << 20) -> str:
+def read_text(value: object, chars_max: int = 1 << 20) -> str:
     """Return a text.
 
     Raises:
@@ -39,7 +39,7 @@ def read_text(value: Any, chars_max: int = 1 << 20) -> str:
     return value
 
 
-def read_bool(value: Any) -> bool:
+def read_bool(value: object) -> bool:
     """Return true or false.
 
     Raises:
@@ -50,5 +50,5 @@ def read_bool(value: Any) -> bool:
     return value
 
 
-def _refused(constant: str) -> Any:
+def _refused(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is no JSON")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from math import exp
 from operator import add, attrgetter
-from typing import Any, Final
+from typing import Final
 
 FADE_S: Final = 60.0
 BROKERS_MAX: Final = 16
@@ -96,7 +96,7 @@ _numbers: Callable[[ProducerFigures], tuple[float, ...]] = attrgetter(*_PLAIN)
 _broker_sums: Callable[[BrokerFigures], tuple[float, ...]] = attrgetter(*_OF_BROKER[1:])
 
 
-def producer_json(figures: ProducerFigures) -> dict[str, Any]:
+def producer_json(figures: ProducerFigures) -> dict[str, object]:
     """Return figures for a node, to a tenth, and large ones to a whole; nothing for none."""
     if figures == NO_PRODUCER:
         return {}
@@ -105,7 +105,7 @@ def producer_json(figures: ProducerFigures) -> dict[str, Any]:
     return {"all": [_short(getattr(figures, name)) for name in _PLAIN], "brokers": brokers}
 
 
-def read_producer(raw: Any) -> ProducerFigures:
+def read_producer(raw: object) -> ProducerFigures:
     """Read what :func:`producer_json` returns.
 
     Raises:
@@ -122,7 +122,7 @@ def read_producer(raw: Any) -> ProducerFigures:
     return ProducerFigures(**dict(zip(_PLAIN, _row(raw.get("all"), _PLAIN), strict=True)), brokers=brokers)
 
 
-def _row(raw: Any, names: tuple[str, ...]) -> list[float]:
+def _row(raw: object, names: tuple[str, ...]) -> list[float]:
     if not isinstance(raw, list) or len(raw) != len(names):
         raise ValueError(f"figures are no list of {len(names)}")
     for name, value in zip(names, raw, strict=True):

@@ -7,7 +7,7 @@ a row, and added up over partitions and processors.
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import accumulate, zip_longest
-from typing import Any, Final
+from typing import Final
 
 from schemas.json_text import read_int
 from schemas.producer_figures import NO_PRODUCER, ProducerFigures, producer_json, read_producer
@@ -129,7 +129,7 @@ def figures_json(figures: SinkFigures) -> dict[str, object]:
     return shown | ({"producer": producer} if (producer := producer_json(figures.producer)) else {})
 
 
-def read_figures(raw: Any) -> SinkFigures:
+def read_figures(raw: object) -> SinkFigures:
     """Read what :func:`figures_json` returns.
 
     Raises:

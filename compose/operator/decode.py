@@ -3,7 +3,6 @@
 import base64
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from compose.kafka_follower import Record
 from schemas.changes import Op
@@ -85,7 +84,7 @@ def _message(record: Record) -> dict[str, object]:
     return out | {"key": _shown(record.key), "value": _shown(record.value)}
 
 
-def _shown(data: bytes | None) -> Any:
+def _shown(data: bytes | None) -> object:
     """Return JSON as it is, other text as a string, and all else as base64."""
     if data is None:
         return None

@@ -2,10 +2,10 @@
 
 import json
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from kazoo.exceptions import NoNodeError
 
+from edges.zookeeper.client import ZooKeeperClient
 from edges.zookeeper.session import Session
 from schemas.masking import MASK, is_secret_name, mask_uri
 
@@ -37,7 +37,7 @@ def delete_nodes(session: Session, root: str, *, keep: str) -> bool:
     return bool(set(paths) - {keep})
 
 
-def masked(value: object, name: str = "") -> Any:
+def masked(value: object, name: str = "") -> object:
     """Return a value of JSON without its secrets: stars for passwords, and in URIs."""
     if isinstance(value, dict):
         return {key: masked(item, str(key)) for key, item in value.items()}
@@ -48,7 +48,7 @@ def masked(value: object, name: str = "") -> Any:
     return value
 
 
-def _below(client: Any, path: str) -> Iterator[tuple[str, str]]:
+def _below(client: ZooKeeperClient, path: str) -> Iterator[tuple[str, str]]:
     try:
         value, _ = client.get(path)
         names = client.get_children(path)

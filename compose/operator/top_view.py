@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Group, RenderableType
+from rich.console import Group, JustifyMethod, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -107,7 +107,7 @@ class Top:
         seen = self._overview["changefeeds"]
         headings = ["changefeed", "state", "lag", "rows/s", "by Spark", "sorter", "ended", "batch", "checkpoint ts"]
         kept = len(headings) if width >= WIDE else 7
-        sides = ("left", "left", "right", "right", "right", "left", "right", "right", "right")
+        sides: list[JustifyMethod] = ["left", "left", "right", "right", "right", "left", "right", "right", "right"]
         table = _table(headings[:kept], sides)
         # Trouble first: of many only some can be seen.
         for feed in sorted(seen, key=lambda item: (item["error"] is None, -item["checkpoint_lag_s"]))[:most]:
@@ -149,7 +149,7 @@ def _shown(said: object) -> Any:
 _STYLES: Final = {"normal": "green", "warning": "yellow", "failed": "red", "stopped": "blue"}
 
 
-def _table(headings: Sequence[str], sides: Sequence[Any]) -> Table:
+def _table(headings: Sequence[str], sides: Sequence[JustifyMethod]) -> Table:
     table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for heading, side in zip(headings, sides, strict=False):
         table.add_column(heading, justify=side, no_wrap=True, overflow="ellipsis")

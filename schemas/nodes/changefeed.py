@@ -345,34 +345,35 @@ def decode_changefeed_status(node: bytes) -> ChangefeedStatus:
         raise CorruptDataError("changefeed status does not decode", node=node[:200], reason=repr(error)) from error
 
 
-def _id(value: Any) -> str:
-    if not is_id(read_text(value)):
-        raise ValueError(f"{value[:40]!r} is no id")
-    return str(value)
+def _id(value: object) -> str:
+    text = read_text(value)
+    if not is_id(text):
+        raise ValueError(f"{text[:40]!r} is no id")
+    return text
 
 
-def _object(value: Any) -> dict[str, object]:
+def _object(value: object) -> dict[str, object]:
     if not isinstance(value, dict):
         raise ValueError(f"{str(value)[:40]!r} is no object")
     return value
 
 
-def _state(value: Any) -> ChangefeedState:
+def _state(value: object) -> ChangefeedState:
     for state in _STATES:
         if value == state:
             return state
     raise ValueError(f"{str(value)[:40]!r} is no state")
 
 
-def _ts(value: Any) -> Ts:
+def _ts(value: object) -> Ts:
     return Ts(read_int(value, bits=_TS_BITS))
 
 
-def _count(value: Any) -> int:
+def _count(value: object) -> int:
     return read_int(value, bits=_TS_BITS)
 
 
-def _seconds(value: Any) -> float:
+def _seconds(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise ValueError(f"{str(value)[:40]!r} is no number of seconds")
     return float(value)

@@ -280,7 +280,7 @@ def decode_service(node: bytes) -> ServiceInfo:
         raise CorruptDataError("sorter service does not decode", bytes=len(node), reason=repr(error)) from error
 
 
-def _spark_figures(raw: Any) -> SparkFigures:
+def _spark_figures(raw: object) -> SparkFigures:
     if not isinstance(raw, dict):
         raise TypeError("spark is no object")
     return SparkFigures(**{name: _number(raw, name) for name in _SPARK_FIELDS if name in raw})

@@ -91,9 +91,9 @@ def encode_state(record: StateRecord) -> bytes:
     return json.dumps(plain, sort_keys=True, separators=(",", ":")).encode()
 
 
-def state_as_plain(state: CarriedState) -> dict[str, Any]:
+def state_as_plain(state: CarriedState) -> dict[str, object]:
     """Return a state as what JSON can hold."""
-    plain: dict[str, Any] = {
+    plain: dict[str, object] = {
         "table_id": state.table_id,
         "table": state.table,
         "after_ts": state.after_ts,
@@ -154,12 +154,12 @@ def read_state(raw: Mapping[str, Any]) -> CarriedState:
     )
 
 
-def _read_rows(value: Any) -> int:
+def _read_rows(value: object) -> int:
     """A count below zero is no table's, and yet what a broken raw log would come to: it is to be seen."""
     return -read_int(-value, bits=63) if isinstance(value, int) and value < 0 else read_int(value, bits=63)
 
 
-def _read_hash(value: Any) -> int:
+def _read_hash(value: object) -> int:
     text = read_text(value, 16)
     if len(text) != 16 or text.lower() != text:
         raise ValueError(f"{text!r} is no hash of sixteen hexadecimal digits")

@@ -6,7 +6,7 @@ Names are those of Go's ``time.LoadLocation``, as TiCDC's ``--tz`` takes them: `
 import functools
 from datetime import UTC, tzinfo
 from importlib import resources
-from typing import Any, Final
+from typing import Final
 from zoneinfo import ZoneInfo
 
 from schemas.errors import ConfigError
@@ -20,7 +20,7 @@ _DATABASE: Final = "tzdata"
 class _StoredZone(ZoneInfo):
     """A zone of the installed database; another process finds it there by its name."""
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return load_zone, (self.key,)
 
 

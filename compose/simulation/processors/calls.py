@@ -34,13 +34,13 @@ class _NotYetError(Exception):
 
 @dataclass(slots=True)
 class _Call:
-    do: Callable[[], Any]
+    do: Callable[[], object]
     done: Future[Any]
     at: int
     waits: bool
     """It is not on its way yet, or was made and is not done: its process must go on with it."""
     answer_at: int | None = None
-    answer: Any = None
+    answer: object = None
     error: BusError | None = None
 
 

@@ -6,7 +6,7 @@ over it, and sends all of it back. It would send zeros for what it has not been 
 
 import dataclasses
 from collections.abc import Collection, Mapping
-from typing import Any, Final
+from typing import Final
 
 from schemas.config.parse.duration import Seconds, parse_duration
 from schemas.config.parse.section import fields_by_key
@@ -83,13 +83,16 @@ def kept_secrets(
     know, stays, unless it is among ``gone``.
     """
     kept = {key: stored[key] for key in OURS if key in stored and key not in config and key not in gone}
-    return {**_unmasked(config, stored), **kept}
+    return {**_unmasked_table(config, stored), **kept}
 
 
-def _unmasked(sent: object, stored: object) -> Any:
+def _unmasked_table(sent: Mapping[str, object], stored: Mapping[str, object]) -> dict[str, object]:
+    return {key: _unmasked(value, stored.get(key)) for key, value in sent.items()}
+
+
+def _unmasked(sent: object, stored: object) -> object:
     if isinstance(sent, Mapping):
-        known = stored if isinstance(stored, Mapping) else {}
-        return {key: _unmasked(value, known.get(key)) for key, value in sent.items()}
+        return _unmasked_table(sent, stored if isinstance(stored, Mapping) else {})
     if isinstance(sent, str) and isinstance(stored, str) and MASK in sent and sent in (MASK, mask_uri(stored)):
         return stored
     return sent
@@ -125,7 +128,7 @@ def replica_config(table: Mapping[str, object]) -> dict[str, object]:
     return {_api_name(key): _sent(value) for key, value in table.items()}
 
 
-def _sent(value: object) -> Any:
+def _sent(value: object) -> object:
     if isinstance(value, Mapping):
         return replica_config(value)
     return [_sent(item) for item in value] if isinstance(value, list | tuple) else value
@@ -145,7 +148,7 @@ def _api_name(key: str) -> str:
     return key if key in KEPT else RENAMED.get(key, key.replace("-", "_"))
 
 
-def _shown(key: str, value: object) -> Any:
+def _shown(key: str, value: object) -> object:
     if isinstance(value, Mapping):
         return to_api(value)
     if isinstance(value, list | tuple):
@@ -164,7 +167,7 @@ def _nanoseconds(text: str) -> int | str:
         return text
 
 
-def _read(key: str, value: object) -> Any:
+def _read(key: str, value: object) -> object:
     if isinstance(value, Mapping):
         return from_api(value)
     if isinstance(value, list):

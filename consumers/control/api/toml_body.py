@@ -23,10 +23,14 @@ def wants_toml(accept: str) -> bool:
 def toml_text(body: Mapping[str, Any]) -> str:
     """Return what :func:`~consumers.control.api.bodies.feed_body` has made, as TOML; what is null is left out."""
     shown = {key.replace("_", "-"): value for key, value in body.items() if key not in _LEFT_OUT}
-    return tomlkit.dumps(_plain({**shown, "config": from_api(body["config"])}))
+    return tomlkit.dumps(_plain_table({**shown, "config": from_api(body["config"])}))
 
 
-def _plain(value: object) -> Any:
+def _plain_table(value: Mapping[str, object]) -> dict[str, object]:
+    return {str(key): _plain(item) for key, item in value.items() if item is not None}
+
+
+def _plain(value: object) -> object:
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items() if item is not None}
+        return _plain_table(value)
     return [_plain(item) for item in value if item is not None] if isinstance(value, list | tuple) else value

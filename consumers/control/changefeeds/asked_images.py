@@ -10,7 +10,7 @@ of these tables are begun, with ``is_paused`` of none at all. An owner of an old
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
@@ -104,5 +104,5 @@ def _ranged(raw: Any) -> tuple[tuple[ImageMode, TableId], tuple[KeyRange, ...]]:
     return (mode, table), keys
 
 
-def _tables(raw: Any) -> frozenset[TableId]:
+def _tables(raw: Iterable[object]) -> frozenset[TableId]:
     return frozenset(TableId(read_int(table, bits=63)) for table in raw)

@@ -16,7 +16,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from kazoo.exceptions import BadVersionError, KazooException, NodeExistsError, NoNodeError, RolledBackError
 
@@ -373,7 +372,7 @@ def _status_after(nodes: _Nodes, feed: Feed, known: _Known) -> ChangefeedStatus:
     )
 
 
-def _written(results: list[Any]) -> bool:
+def _written(results: list[object]) -> bool:
     errors = [result for result in results if isinstance(result, KazooException)]
     if any(isinstance(error, BadVersionError | NoNodeError | NodeExistsError) for error in errors):
         return False

@@ -19,7 +19,7 @@ from consumers.control.changefeeds.store import ChangefeedNotFoundError, Changef
 from consumers.control.core.changefeeds.errors import FeedError, needs_checkpoint
 from consumers.control.core.changefeeds.state import Feed, Pause, RemoveFeed, Resume, step
 from edges.secrets import decode_info, encode_info
-from edges.zookeeper.client import ZooKeeperClient
+from edges.zookeeper.client import Transaction, ZooKeeperClient
 from edges.zookeeper.nodes import read_node
 from edges.zookeeper.progress import read_entries
 from edges.zookeeper.session import Session, ZooKeeperError
@@ -264,7 +264,9 @@ class ChangefeedControl:
                 raise ZooKeeperError("a changefeed's nodes could not be written", reason=repr(error))
         return not errors
 
-    def _asking(self, client: ZooKeeperClient, name: FeedName, tables: Collection[TableId]) -> Callable[[Any], None]:
+    def _asking(
+        self, client: ZooKeeperClient, name: FeedName, tables: Collection[TableId]
+    ) -> Callable[[Transaction], None]:
         """Return what adds requests for images to a transaction, on the condition that nobody asks meanwhile."""
         path = self._paths.changefeed_images(*name)
         node = read_node(client, path)

@@ -57,7 +57,7 @@ class Expression:
     def __hash__(self) -> int:
         return hash(self._key)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return _compile, self._key
 
     @property

@@ -5,7 +5,6 @@ Matchers, rules and forms of tables take some 50 µs a table, which is most of a
 
 from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import Any
 
 from schemas.ddl.layered_schemas import LayeredSchemas
 from schemas.ddl.schema_store import SchemaStore
@@ -49,7 +48,7 @@ class TablePlans:
         self._forms: dict[Hashable, list[TableForm]] = {}
         """By column names and route, which nearly tell forms apart."""
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return TablePlans, ()
 
     def is_wanted(self, table: TableId, schemas: SchemaStore | LayeredSchemas, feed: CompiledFeed) -> bool:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from compose.cli.given_files import changefeed_text
-from compose.cli.options.kinds import Duration
+from compose.cli.options.kinds import Command, Duration
 from compose.cli.options.server import ask, server_options
 from compose.echo import echo
 from schemas.errors import ConfigError
@@ -36,30 +36,31 @@ def changefeed() -> None:
     """Create, list, query, pause, resume, update, move and remove changefeeds."""
 
 
-def namespace_option(command: Any) -> Any:
+def namespace_option(command: Command) -> Command:
     """Add ``--namespace``, and ``--keyspace``, the same by its newer name; the command gets it as ``namespace``."""
 
     @functools.wraps(command)
-    def wrapper(*, namespace: str, keyspace: str, **others: Any) -> object:
+    def wrapper(*, namespace: str, keyspace: str, **others: object) -> object:
         return command(namespace=keyspace or namespace, **others)
 
     wrapper = click.option("-k", "--keyspace", default="", help="TiCDC's newer word for --namespace.")(wrapper)
-    return click.option("-n", "--namespace", default=NAMESPACE_DEFAULT, show_default=True)(wrapper)
+    option = click.option("-n", "--namespace", default=NAMESPACE_DEFAULT, show_default=True)
+    return option(wrapper)  # type: ignore[return-value]
 
 
-def upstream_options(command: Any) -> Any:
+def upstream_options(command: Command) -> Command:
     """Add ``--upstream-pd`` and its files, which `cdc cli` takes without telling; for :func:`upstream_body`."""
     for what in ("pd", "ca", "cert", "key"):
         command = click.option(f"--upstream-{what}", default="", hidden=True)(command)
     return command
 
 
-def _which(command: Any) -> Any:
+def _which(command: Command) -> Command:
     command = click.option("-c", "--changefeed-id", required=True, metavar="ID")(namespace_option(command))
     return server_options(command)
 
 
-def _settings(command: Any) -> Any:
+def _settings(command: Command) -> Command:
     """Add what create and update take: the sink, the file, the end, and what `cdc cli` takes without telling."""
     for option in (
         upstream_options,

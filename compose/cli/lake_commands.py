@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from compose.cli.options.access import zookeeper_option
-from compose.cli.options.kinds import Duration
+from compose.cli.options.kinds import Command, Duration
 from compose.cli.options.logs import log_options
 from compose.cli.options.names import cluster_option, data_dir_option, feed_options
 from compose.cli.options.spark import check_master, driver_options
@@ -22,7 +22,7 @@ def lake() -> None:
     """Maintain a changefeed's Iceberg tables: compact, expire. Its sorter does both each `compaction-interval`."""
 
 
-def _of_changefeed(command: Any) -> Any:
+def _of_changefeed(command: Command) -> Command:
     for option in (log_options, data_dir_option("data/lake"), driver_options, cluster_option):
         command = option(command)
     return feed_options(zookeeper_option(required=True)(command))

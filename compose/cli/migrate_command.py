@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from compose.cli.changefeed import namespace_option
+from compose.cli.options.kinds import Command
 from compose.cli.options.server import ask, server_options
 from compose.echo import echo
 from schemas.errors import ConfigError
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 STATUS_REFUSED = 1
 
 
-def _ticdc_options(command: Any) -> Any:
+def _ticdc_options(command: Command) -> Command:
     for option in (
         click.option("--ticdc-password", default="", envvar="TICDC_PASSWORD", help="Of --ticdc-user."),
         click.option("--ticdc-user", default="", envvar="TICDC_USER", help="Where that TiCDC wants one."),

@@ -1,13 +1,13 @@
 """``tidebus proofs …``: what a changefeed read and wrote, for an auditor to keep and to check."""
 
 import sys
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING
 
 import click
 
 from compose.cli.changefeed import namespace_option
 from compose.cli.options.access import kafka_option
-from compose.cli.options.kinds import Id
+from compose.cli.options.kinds import Command, Id
 from compose.cli.options.names import upstream_option
 from compose.echo import echo
 from schemas.ids import UpstreamId
@@ -23,7 +23,7 @@ def proofs() -> None:
     """Keep and check what sorters counted: rows landed, left out and written, chained by hash."""
 
 
-def _of_changefeed(command: Any) -> Any:
+def _of_changefeed(command: Command) -> Command:
     changefeed = click.option("-c", "--changefeed", "changefeed_id", type=Id(), required=True, metavar="ID")
     return kafka_option(required=True)(upstream_option(changefeed(namespace_option(command))))
 

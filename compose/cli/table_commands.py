@@ -1,11 +1,12 @@
 """``tidebus table …``: rows that tables have already, for a changefeed that runs. `cdc cli` has nothing like it."""
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from compose.cli.changefeed import OURS, echo_json, namespace_option
+from compose.cli.options.kinds import Command
 from compose.cli.options.server import server_options
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ def table() -> None:
     """Write rows that tables have already, while changes go on: backfill, resync; pause, resume."""
 
 
-def _of_tables(command: Any, *, is_needed: bool = True) -> Any:
+def _of_tables(command: Command, *, is_needed: bool = True) -> Command:
     tables = click.option(
         *("-t", "--table", "tables"),
         required=is_needed,

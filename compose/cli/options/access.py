@@ -112,7 +112,7 @@ def _access_option(
     name: str,
     metavar: str,
     words: str,
-    read: Callable[[str, Path | None], Any],
+    read: Callable[[str, Path | None], object],
     settings: str,
     *,
     required: bool,

@@ -1,12 +1,11 @@
 """Options of a capture for scans of table images: what it may take of each store, and whom it asks."""
 
 import functools
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Literal
 
 import click
 
-Command = TypeVar("Command", bound=Callable[..., object])
+from compose.cli.options.kinds import Command
 
 
 def image_options(command: Command) -> Command:
@@ -17,9 +16,9 @@ def image_options(command: Command) -> Command:
         *,
         image_rows_per_second: int,
         image_bytes_per_second: int,
-        image_read_from: Any,
+        image_read_from: Literal["leader", "follower", "stale"],
         image_resource_group: str,
-        **others: Any,
+        **others: object,
     ) -> object:
         from producers.pull.images.settings import ImageScanSettings
 

@@ -4,17 +4,14 @@ import functools
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
 import click
 from click.core import ParameterSource
 
+from compose.cli.options.kinds import Command
 from compose.echo import echo
 
-if TYPE_CHECKING:
-    pass
-
-Command = TypeVar("Command", bound=Callable[..., object])
 SERVER_DEFAULT = "http://127.0.0.1:8300"
 CREDENTIALS_DEFAULT = Path.home() / ".tidebus" / "credentials"
 _NO_CONFIRM = "compose.cli.no_confirm"
@@ -62,7 +59,7 @@ def server_options(command: Command) -> Command:
         url = server or ("https://" if ca or cert else "http://") + SERVER_DEFAULT.removeprefix("http://")
         return command(**others, api=ApiCalls(ApiClient(url=url, tls=tls, user=user, password=password)))
 
-    return _with_options(wrapper)  # type: ignore[no-any-return]
+    return _with_options(wrapper)  # type: ignore[return-value]
 
 
 def server_group(group: Command) -> Command:
@@ -74,7 +71,7 @@ def server_group(group: Command) -> Command:
         context.obj = {name: value for name, value in given.items() if _is_typed(context, name)}
         return group()
 
-    return _with_options(wrapper)  # type: ignore[no-any-return]
+    return _with_options(wrapper)  # type: ignore[return-value]
 
 
 def _before_the_verb(given: dict[str, Any]) -> dict[str, Any]:
@@ -91,7 +88,7 @@ def _is_typed(context: click.Context, name: str) -> bool:
     return context.get_parameter_source(name) is ParameterSource.COMMANDLINE
 
 
-def _with_options(wrapper: Any) -> Any:
+def _with_options(wrapper: Callable[..., object]) -> Callable[..., object]:
     for option in (
         click.option("--pd", default="", hidden=True),
         click.option("--log-level", type=click.Choice(["", "debug", "info", "warn", "error"]), default="", hidden=True),

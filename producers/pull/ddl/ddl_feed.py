@@ -29,7 +29,7 @@ from producers.pull.core.match.change_columns import Change
 from producers.pull.ddl.schema_snapshot import SnapshotReader
 from producers.pull.feed.event_feed import EventFeed
 from producers.pull.feed.types import SpanStatus
-from producers.pull.landing.landing import RecordProducer
+from producers.pull.landing.landing import Delivered, OnDelivery, RecordProducer
 from producers.pull.landing.raw_log import QUIETER, ensure_raw_topics, kafka_log
 from producers.pull.landing.raw_producer import close_producer, raw_log_producer
 from producers.pull.locks.kv_client import KvClient
@@ -276,7 +276,7 @@ class _DdlSink:
     def saturated(self) -> bool:
         return False
 
-    def _delivered(self, error: KafkaError | None, message: Any) -> None:
+    def _delivered(self, error: KafkaError | None, message: Delivered) -> None:
         if error is not None:
             # Records behind it may be acknowledged all the same; nothing counts from here on.
             self._failure = self._failure or DeliveryFailedError(
@@ -298,7 +298,7 @@ class _Delivered:
         self.end = 0
         self.error: KafkaError | None = None
 
-    def __call__(self, error: KafkaError | None, message: Any) -> None:
+    def __call__(self, error: KafkaError | None, message: Delivered) -> None:
         if error is not None:
             self.error = error
         else:
@@ -306,7 +306,7 @@ class _Delivered:
             self.end = max(self.end, message.offset() + 1)
 
 
-def _produce(producer: RecordProducer, topic: str, record: DdlRecord, on_delivery: Callable[[Any, Any], None]) -> None:
+def _produce(producer: RecordProducer, topic: str, record: DdlRecord, on_delivery: OnDelivery) -> None:
     value = encode_ddl_record(record)
     deadline = time.monotonic() + FLUSH_S
     while True:

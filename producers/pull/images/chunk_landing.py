@@ -3,13 +3,14 @@
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException
 
 from producers.errors import DeliveryFailedError, LandingHaltedError
 from producers.pull.images.image_log import OpenImageLog
 from producers.pull.images.page_reader import Page
+from producers.pull.landing.landing import Delivered
 from schemas.ids import TableId
 from schemas.rawlog.image_batch import ImageBatch, ScanName, encode_image_batch
 from schemas.rawlog.topics import raw_partition
@@ -110,7 +111,7 @@ class ChunkLanding:
             self._in_flight += 1
             self._in_flight_bytes += size
 
-        def delivered(error: KafkaError | None, message: object) -> None:
+        def delivered(error: KafkaError | None, message: Delivered) -> None:
             self._delivered(size, error, message)
 
         while True:
@@ -128,7 +129,7 @@ class ChunkLanding:
                 ) from error
             return
 
-    def _delivered(self, size: int, error: KafkaError | None, message: Any) -> None:
+    def _delivered(self, size: int, error: KafkaError | None, message: Delivered) -> None:
         with self._acked:
             self._in_flight -= 1
             self._in_flight_bytes -= size

@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from confluent_kafka import KafkaError, KafkaException
 
@@ -35,6 +35,17 @@ SEVERAL_REGIONS: Final = RegionId(0)
 """A batch's region_id when its rows come from more than one."""
 
 
+class Delivered(Protocol):
+    """A record that a broker has acknowledged."""
+
+    def offset(self) -> int:
+        """Return where it stands in its partition."""
+
+
+OnDelivery = Callable[[KafkaError | None, Delivered], None]
+"""Told of a record's fate; where there is an error, the record stands nowhere."""
+
+
 class RecordProducer(Protocol):
     """The part of ``confluent_kafka.Producer`` that is used; tests put their own here."""
 
@@ -45,7 +56,7 @@ class RecordProducer(Protocol):
         value: bytes,
         partition: int,
         headers: list[tuple[str, bytes]] = ...,
-        on_delivery: Callable[[Any, Any], None],
+        on_delivery: OnDelivery,
     ) -> None:
         """Queue a record; BufferError when the queue is full."""
 
@@ -298,9 +309,7 @@ class Landing:
         self._refused[span] = error
         log.error("row is too large to be landed", extra={"reason": str(error)})
 
-    def _produce(
-        self, partition: int, value: bytes, headers: list[tuple[str, bytes]], on_delivery: Callable[[Any, Any], None]
-    ) -> None:
+    def _produce(self, partition: int, value: bytes, headers: list[tuple[str, bytes]], on_delivery: OnDelivery) -> None:
         while True:
             try:
                 self._producer.produce(
@@ -314,7 +323,7 @@ class Landing:
                 continue
             return
 
-    def _delivered(self, sent: Sent, size: int, rows: int, error: KafkaError | None, message: Any) -> None:
+    def _delivered(self, sent: Sent, size: int, rows: int, error: KafkaError | None, message: Delivered) -> None:
         """Take one delivery report. A failed record stays unacknowledged in the book: landed_ts cannot pass it."""
         self._in_flight.pop(sent, None)
         self._in_flight_bytes -= size

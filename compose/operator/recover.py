@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from consumers.processors.apply.begin import begin_database_work
 from consumers.processors.core.backoff import Backoff
@@ -30,6 +30,10 @@ from sorters.core.feed.last_frontier import HeldBack
 from sorters.run.job import SorterOptions
 from sorters.run.recovery import HeldByKafka, SorterRecovery, what_kafka_holds
 from sorters.spark.session import DRIVER_MEMORY, create_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 
 log = logging.getLogger(__name__)
 
@@ -179,7 +183,7 @@ def _sorter_options(options: RecoverOptions) -> SorterOptions:
     )
 
 
-def _spark(options: RecoverOptions) -> Any:
+def _spark(options: RecoverOptions) -> "SparkSession":
     name = f"tidebus-recover-{options.namespace}-{options.changefeed_id}"
     return create_session(options.master, name, options.data_dir, driver_memory=options.driver_memory)
 

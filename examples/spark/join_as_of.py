@@ -10,9 +10,8 @@ tables keep a history (scd2.py), and join ``WHERE _valid_from <= ts AND (_valid_
 
 import argparse
 from collections.abc import Mapping, Sequence
-from typing import Any
 
-from pyspark.sql import SparkSession, Window
+from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from tidebus.spark import register
@@ -20,7 +19,7 @@ from tidebus.spark import register
 CHANGE_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp")
 
 
-def table_as_of(spark: Any, source: Mapping[str, str], table: str, key: Sequence[str], ts: int) -> Any:
+def table_as_of(spark: SparkSession, source: Mapping[str, str], table: str, key: Sequence[str], ts: int) -> DataFrame:
     """Return the rows of a table as TiDB's ``AS OF`` has them: the last change of each key, if that is no delete."""
     changes = spark.read.format("tidebus").options(**source).option("table", table).option("endingTs", ts).load()
     order = Window.partitionBy(*key).orderBy(F.desc("_commit_version"), F.expr("_change_type = 'delete'"))
@@ -28,7 +27,7 @@ def table_as_of(spark: Any, source: Mapping[str, str], table: str, key: Sequence
     return changes.where("_number = 1 AND _change_type <> 'delete'").drop("_number", *CHANGE_COLUMNS)
 
 
-def joined(left: Any, right: Any, on: str) -> Any:
+def joined(left: DataFrame, right: DataFrame, on: str) -> DataFrame:
     """Return all rows of both, those that belong together in one; columns are called ``left_…`` and ``right_…``."""
     both = left.alias("l").join(right.alias("r"), F.expr(on), "full_outer")
     names = [F.col(f"l.`{name}`").alias(f"left_{name}") for name in left.columns]

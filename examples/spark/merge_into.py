@@ -11,9 +11,8 @@ older one first, and start above the ts of the copy.
 
 import argparse
 from collections.abc import Callable, Sequence
-from typing import Any
 
-from pyspark.sql import SparkSession, Window
+from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from tidebus.spark import register
@@ -21,17 +20,17 @@ from tidebus.spark import register
 CHANGE_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp")
 
 
-def newest(batch: Any, key: Sequence[str]) -> Any:
+def newest(batch: DataFrame, key: Sequence[str]) -> DataFrame:
     """Return the last change of each key: where a transaction deletes a row and inserts its key anew, the insert."""
     order = Window.partitionBy(*key).orderBy(F.desc("_commit_version"), F.expr("_change_type = 'delete'"))
     changes = batch.where("_change_type <> 'update_preimage'")
     return changes.withColumn("_number", F.row_number().over(order)).where("_number = 1").drop("_number")
 
 
-def merging(target: str, key: Sequence[str]) -> Callable[[Any, int], None]:
+def merging(target: str, key: Sequence[str]) -> Callable[[DataFrame, int], None]:
     """Return what merges a batch into a table, which it makes if there is none."""
 
-    def merge(batch: Any, _: int) -> None:
+    def merge(batch: DataFrame, _: int) -> None:
         spark = batch.sparkSession
         rows = batch.drop(*CHANGE_COLUMNS)
         if not spark.catalog.tableExists(target):

@@ -12,9 +12,8 @@ batch.
 
 import argparse
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tidebus.spark import register
@@ -26,14 +25,14 @@ class ExpectationFailedError(Exception):
     """A row broke an expectation that must hold."""
 
 
-def checking(output: str, expectations: Mapping[str, Mapping[str, str]]) -> Callable[[Any, int], None]:
+def checking(output: str, expectations: Mapping[str, Mapping[str, str]]) -> Callable[[DataFrame, int], None]:
     """Return what checks a batch and writes it. ``expectations``: kind → name → SQL; null counts as broken."""
 
-    def broken(kind: str) -> Any:
+    def broken(kind: str) -> Column:
         names = [F.expr(f"IF(coalesce({sql}, false), NULL, '{name}')") for name, sql in expectations[kind].items()]
         return F.array_compact(F.array(*names)) if names else F.array().cast("array<string>")
 
-    def check(batch: Any, number: int) -> None:
+    def check(batch: DataFrame, number: int) -> None:
         rows = batch.where("_change_type IN ('insert', 'update_postimage')")
         for kind in KINDS:
             rows = rows.withColumn(f"_{kind}", broken(kind))

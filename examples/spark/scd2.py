@@ -10,15 +10,14 @@ table as it stood at a ts: ``WHERE _valid_from <= ts AND (_valid_to IS NULL OR _
 
 import argparse
 from collections.abc import Callable, Sequence
-from typing import Any
 
-from pyspark.sql import SparkSession, Window
+from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from tidebus.spark import register
 
 
-def versions(batch: Any, key: Sequence[str]) -> Any:
+def versions(batch: DataFrame, key: Sequence[str]) -> DataFrame:
     """Return the versions that a batch begins; a delete begins none, and ends the one before as any change does."""
     once = Window.partitionBy(*key, "_commit_version").orderBy(F.expr("_change_type = 'delete'"))
     changes = batch.where("_change_type <> 'update_preimage'").withColumn("_number", F.row_number().over(once))
@@ -27,10 +26,10 @@ def versions(batch: Any, key: Sequence[str]) -> Any:
     return changes.withColumn("_valid_to", F.lead("_valid_from").over(by_time)).drop("_number", "_commit_timestamp")
 
 
-def keeping(target: str, key: Sequence[str]) -> Callable[[Any, int], None]:
+def keeping(target: str, key: Sequence[str]) -> Callable[[DataFrame, int], None]:
     """Return what merges the versions of a batch into a table, which it makes if there is none."""
 
-    def merge(batch: Any, _: int) -> None:
+    def merge(batch: DataFrame, _: int) -> None:
         spark = batch.sparkSession
         begun = versions(batch, key)
         new = begun.where("_change_type <> 'delete'").drop("_change_type")

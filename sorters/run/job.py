@@ -10,7 +10,7 @@ import threading
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from edges.kafka.access import KafkaAccess
 from edges.registry.access import RegistryAccess
@@ -44,6 +44,10 @@ from sorters.run.nodes.feed_lock import SESSION_S, FeedLock, SorterLockLostError
 from sorters.run.nodes.status import Edition, StatusBoard
 from sorters.run.sources import OwnSources
 from sorters.spark.session import DRIVER_MEMORY, SparkOnDemand, create_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 
 log = logging.getLogger(__name__)
 
@@ -201,7 +205,7 @@ class SorterProcess:
             return True
         return current is not None and current[1] == edition
 
-    def _start_spark(self) -> Any:
+    def _start_spark(self) -> "SparkSession":
         options = self._options
         log.info("spark starts", extra={"changefeed": options.changefeed_id, "master": options.master})
         return create_session(

@@ -16,7 +16,7 @@ import time
 import uuid
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from edges.kafka.access import KafkaAccess
 from edges.registry.access import RegistryAccess
@@ -43,6 +43,10 @@ from sorters.service.shared_spark import SharedSpark
 from sorters.service.vitals import Vitals
 from sorters.spark.jobs.spark_counts import OF_PROCESS
 from sorters.spark.session import DRIVER_MEMORY, SUBMITTED_ENV, create_session, event_log_settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 
 log = logging.getLogger(__name__)
 
@@ -248,7 +252,7 @@ class SorterService:
         for shared in closing:
             shared.close()
 
-    def _start_spark(self) -> Any:
+    def _start_spark(self) -> "SparkSession":
         options = self._options
         log.info("spark starts", extra={"service": options.service, "master": options.master})
         conf = {"spark.scheduler.mode": "FAIR"}

@@ -5,13 +5,17 @@ when its cluster has left it without executors.
 import logging
 import threading
 import time
-from typing import Any
+from typing import TYPE_CHECKING
 
 from schemas.errors import BusError
 from sorters.core.service.stranded import STRANDED_S, Stranded
 from sorters.spark.jobs.first_job import run_first_job
 from sorters.spark.jobs.spark_counts import OF_PROCESS
 from sorters.spark.session import Session, SparkOnDemand, forget_dead_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +39,7 @@ class SharedSpark:
         """How long the next start waits if this one fails."""
         self._stranded = Stranded()
 
-    def get(self) -> Any:
+    def get(self) -> "SparkSession":
         """Return the session, and start it where there is none, or none that lives.
 
         Raises:

@@ -6,7 +6,7 @@ offsets and partitions. The camel-case names are Spark's.
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
@@ -20,6 +20,10 @@ from sorters.core.source.table_history import table_at
 from sorters.source.query import Query, spark_schema
 from sorters.source.table_log import TableLog
 from sorters.source.task import ChangesPartition, ImagePartition
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 
 NAME = "tidebus"
 
@@ -143,6 +147,6 @@ class TideBusStreamReader(DataSourceStreamReader):  # type: ignore[misc] # pyspa
         self._query.close()
 
 
-def register(spark: Any) -> None:
+def register(spark: "SparkSession") -> None:
     """Make ``format("tidebus")`` known to a Spark session."""
     spark.dataSource.register(TideBusDataSource)

@@ -13,7 +13,7 @@ import threading
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from schemas.errors import BusError
 from schemas.redaction import REDACT_VARIABLE, Redaction, redaction
@@ -21,6 +21,10 @@ from sorters.log.failures import SparkJarsMissingError, SparkStartError, bus_err
 from sorters.spark.addresses import DRIVER_HOST, LOCAL_IP_ENV, LOOPBACK, PUBLIC_NAME_ENV, driver_host
 from sorters.spark.security import security_settings, split_secrets
 from sorters.spark.worker import python_daemon
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +67,7 @@ def zip_code(folder: Path) -> Path:
     return target
 
 
-Session = Callable[[], Any]
+Session = Callable[[], "SparkSession"]
 """Returns the session, and starts it if need be."""
 
 
@@ -97,7 +101,7 @@ def create_session(
     *,
     driver_memory: str = DRIVER_MEMORY,
     conf: Mapping[str, str] | None = None,
-) -> Any:
+) -> "SparkSession":
     """Start Spark (a JVM, about 5 s) and return the session; ``conf`` goes before everything here.
 
     Adaptive execution is off: it would plan twice, and a cut chooses its own number of tasks.
@@ -131,7 +135,7 @@ def create_session(
     return session
 
 
-def _session(settings: Mapping[str, str]) -> Any:
+def _session(settings: Mapping[str, str]) -> "SparkSession":
     """Return a session, this process's own if it has one.
 
     pyspark writes the settings with which it starts the JVM into that command line; so the secret ones come after.
@@ -249,7 +253,7 @@ class SparkOnDemand:
         self._web_url = ""
         self._failed = False
 
-    def get(self) -> Any:
+    def get(self) -> "SparkSession":
         """Return the session; the first call starts it.
 
         Raises:
@@ -313,7 +317,7 @@ class SparkOnDemand:
                 self._session.stop()
 
 
-def end_jvm(spark: Any, timeout_s: float) -> None:
+def end_jvm(spark: "SparkSession", timeout_s: float) -> None:
     """End a session and its JVM; return when that has ended. Another session may follow.
 
     Raises:

@@ -7,11 +7,15 @@ runs by itself (docs/decisions/2026-11-22-small-cuts-on-the-driver.md).
 import json
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 from edges.kafka.java_properties import spark_address
 from sorters.log.failures import bus_error
 from sorters.spark.jobs.spark_counts import OF_PROCESS
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 
 FRONTIER_RECORDS_MAX = 5_000
 """Frontier records in one epoch: at ten a second some eight minutes of catch-up, which the budget of a cut divides."""
@@ -19,7 +23,7 @@ _LOOK_S = 0.2
 
 
 def catch_up(  # noqa: PLR0913 # what a query takes, named once
-    spark: Any,
+    spark: "SparkSession",
     *,
     kafka: Mapping[str, str],
     frontier_topic: str,
@@ -46,7 +50,7 @@ def catch_up(  # noqa: PLR0913 # what a query takes, named once
     """
     failed: list[BaseException] = []
 
-    def on_batch(_frame: Any, number: int) -> None:
+    def on_batch(_frame: object, number: int) -> None:
         if stopping.is_set():
             return
         try:

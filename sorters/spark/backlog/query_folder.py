@@ -7,12 +7,13 @@ query if it needs one. It is on this machine's disk, or on any file system that 
 
 import contextlib
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
 from schemas.errors import Action, BusError, InvariantBrokenError
 from schemas.json_text import read_int, read_json
+from sorters.spark.session import Session
 
 QUERY = "query"
 
@@ -62,7 +63,7 @@ class LocalFolder:
 class HadoopFolder:
     """On a file system of Hadoop, by the JVM of the Spark session that lives when it is used."""
 
-    def __init__(self, spark: Callable[[], Any], uri: str) -> None:
+    def __init__(self, spark: Session, uri: str) -> None:
         """Find the file system.
 
         Raises:

@@ -7,18 +7,22 @@ that the JVM meets for the first time (docs/decisions/2026-11-23-where-time-goes
 import logging
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING
 
 from sorters.log.failures import bus_error
 from sorters.spark.jobs.session_jobs import session_jobs
 from sorters.spark.jobs.task_jobs import errors_of_workers
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 
 log = logging.getLogger(__name__)
 
 NAME = "first job"
 
 
-def run_first_job(spark: Any) -> None:
+def run_first_job(spark: "SparkSession") -> None:
     """Run it, and return when it has ended, well or not: whoever has a real job meets what is wrong again.
 
     With executors of their own nothing is run: it could be only waited for until there is one.

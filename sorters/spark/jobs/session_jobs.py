@@ -5,12 +5,17 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from sorters.spark.jobs.job_group import JobGroup
 from sorters.spark.jobs.task_jobs import TaskJobs
 from sorters.spark.jobs.task_watch import TaskWatch
 from sorters.spark.tasks.run_folder import clear_run_folders
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
 
 Result = TypeVar("Result")
 
@@ -18,7 +23,7 @@ Result = TypeVar("Result")
 class SessionJobs:
     """Of one session, from any thread."""
 
-    def __init__(self, spark: Any) -> None:
+    def __init__(self, spark: "SparkSession") -> None:
         self.context = spark.sparkContext
         self.jobs = TaskJobs(spark)
         cores = max(1, int(self.context.defaultParallelism))
@@ -69,7 +74,7 @@ _of_session: SessionJobs | None = None
 _making = threading.Lock()
 
 
-def session_jobs(spark: Any) -> SessionJobs:
+def session_jobs(spark: "SparkSession") -> SessionJobs:
     """Return what the changefeeds of a session share; a process has one session, and what was of another is closed."""
     global _of_session  # as pyspark's own session is
     with _making:
@@ -82,6 +87,6 @@ def session_jobs(spark: Any) -> SessionJobs:
     return _of_session
 
 
-def _on_one_machine(context: Any) -> bool:
+def _on_one_machine(context: "SparkContext") -> bool:
     """Tell whether all tasks see this machine's files; executors of ``local-cluster`` do too, but only tests use it."""
     return bool(re.fullmatch(r"local(\[.*\])?", context.master))

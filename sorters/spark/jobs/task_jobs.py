@@ -13,10 +13,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sorters.log.failures import worker_error
 from sorters.spark.worker.work import Answer, TaskWork, Work, command, split_answers
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 
 BASES_MAX = 64
 """Numbers of tasks, and sets of broadcasts, whose objects in the JVM are kept."""
@@ -62,7 +66,7 @@ class SparkBroadcast:
 class TaskJobs:
     """Of one session; any thread may run jobs, several at once."""
 
-    def __init__(self, spark: Any) -> None:
+    def __init__(self, spark: "SparkSession") -> None:
         self.context = spark.sparkContext
         self._jvm = jvm = self.context._jvm
         api = jvm.org.apache.spark.api.python
@@ -79,7 +83,7 @@ class TaskJobs:
         self._partitioner_for = lru_cache(BASES_MAX)(self._new_partitioner)
         self._broadcasts = lru_cache(BASES_MAX)(self._java_broadcasts)
 
-    def broadcast(self, value: Any) -> SparkBroadcast:
+    def broadcast(self, value: object) -> SparkBroadcast:
         """Send a value to all workers that need it."""
         return SparkBroadcast(self.context.broadcast(value))
 
@@ -182,7 +186,7 @@ class TaskJobs:
     def _java_broadcasts(self, broadcasts: tuple[SparkBroadcast, ...]) -> Any:
         return self._java_list([broadcast.java for broadcast in broadcasts])
 
-    def _java_list(self, values: Sequence[Any]) -> Any:
+    def _java_list(self, values: Sequence[object]) -> Any:
         from py4j.java_collections import ListConverter
 
         return ListConverter().convert(list(values), self.context._gateway._gateway_client)

@@ -79,11 +79,7 @@ class LakeTables:
         return None
 
     def progress(self, version: TableVersion) -> LakeProgress | None:
-        """Return how far a table version's lake table is; None: there is none yet.
-
-        Raises:
-            LakeTakenError, LakeSchemaError: one of its name is not its own.
-        """
+        """See :meth:`KnownTables.progress`."""
         return self._tables.progress(version)
 
     def create(self, versions: Iterable[TableVersion], step: Cut, is_stopping: Callable[[], bool]) -> None:
@@ -175,15 +171,7 @@ class LakeTables:
         return table_step(step, version.table_id, version.physical_ids) if self._settings.mode == "upsert" else None
 
     def follow(self, change: SchemaChange, store: SchemaStore, left_out: LeftOut | None = None) -> None:
-        """Do what a DDL does to lake tables.
-
-        Args:
-            left_out: by the cut that the DDL lies in, for images to come.
-
-        Raises:
-            LakeSchemaError: one cannot follow it.
-            TableBecameIneligibleError, RenameIntoFilterError, TableRouteConflictError: the changefeed must not go on.
-        """
+        """See :meth:`LakeDdl.follow`."""
         self._ddl.follow(change, store, left_out)
 
     def tag(self, watermark_ts: Ts, names: Collection[str] | None = None) -> None:
@@ -223,11 +211,7 @@ class LakeTables:
         maintain_each(self._tables.each(), self._rows.session, self._check_lease, is_stopping)
 
     def name(self, version: TableVersion) -> LakeName:
-        """Return the name of a table version's lake table.
-
-        Raises:
-            LakeSchemaError: it cannot name folders.
-        """
+        """See :meth:`KnownTables.name`."""
         return self._tables.name(version)
 
     def covers(self, change: SchemaChange) -> bool:

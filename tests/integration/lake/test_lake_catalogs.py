@@ -66,10 +66,7 @@ def test_lake_tables_of_a_catalog_are_the_upstream_at_each_tag_also_after_a_kill
     sorter.wait_checkpoint(bank.advance(), 500)
     bank.transfer(40)
     bank.advance()
-    assert sorter.process is not None
-    sorter.process.wait(500)
-    sorter.kill()
-    sorter.trouble = ""
+    sorter.wait_for_trouble()
     sorter.start()
     for _ in range(3):
         bank.transfer(20)

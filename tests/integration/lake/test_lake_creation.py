@@ -52,14 +52,11 @@ def test_lake_sorter_killed_as_it_makes_many_tables_has_told_of_none_and_goes_on
         log.rows(number, [Change(START_TS + 10, row_key(number, 1), row(number))])
     log.advance(START_TS + 100)
     sorter.start()
-    assert sorter.process is not None
-    sorter.process.wait(500)
-    sorter.kill()
+    sorter.wait_for_trouble()
     assert sorter.wait(lambda _: True).checkpoint_ts == START_TS, "no progress is told of before all tables have it"
     files = list(lake.folder.glob("**/*.parquet"))
     assert not files, "no table has rows before all are made"
 
-    sorter.trouble = ""
     sorter.start()
     sorter.wait_checkpoint(START_TS + 100, 500)
     assert sorter.stop() == 0

@@ -161,10 +161,7 @@ def test_lake_tables_with_images_killed_anywhere_have_each_row_once_and_no_tag_b
     imaged.write()
     sorter.trouble = DIES.format(method=method, calls=calls, before=before)
     sorter.start()
-    assert sorter.process is not None
-    sorter.process.wait(500)
-    sorter.kill()
-    sorter.trouble = ""
+    sorter.wait_for_trouble()
     sorter.start()
     sorter.wait_checkpoint(bank.ts, 500)
     bank.transfer(10)

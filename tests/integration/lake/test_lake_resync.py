@@ -82,10 +82,7 @@ def test_lake_tables_that_are_resynced_have_the_upstreams_rows_and_no_others_als
 
     sorter.trouble = DIES.format(method="publish", calls=calls, before=before)
     sorter.start()
-    assert sorter.process is not None
-    sorter.process.wait(500)
-    sorter.kill()
-    sorter.trouble = ""
+    sorter.wait_for_trouble()
     sorter.start()
     sorter.wait_checkpoint(bank.ts, 500)
     assert sorter.stop() == 0
@@ -166,10 +163,7 @@ def test_lake_table_with_partitions_is_resynced_as_one_through_a_reorganization_
 
     sorter.trouble = DIES.format(method="publish", calls=calls, before=before)
     sorter.start()
-    assert sorter.process is not None
-    sorter.process.wait(500)
-    sorter.kill()
-    sorter.trouble = ""
+    sorter.wait_for_trouble()
     sorter.start()
     sorter.wait_checkpoint(bank.ts, 500)
     assert sorter.stop() == 0

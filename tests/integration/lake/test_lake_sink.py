@@ -189,10 +189,7 @@ def test_lake_log_without_metadata_columns_has_the_row_of_each_change_once_also_
     sorter.wait_checkpoint(bank.advance(), 500)
     bank.transfer(40)
     bank.advance()
-    assert sorter.process is not None
-    sorter.process.wait(500)
-    sorter.kill()
-    sorter.trouble = ""
+    sorter.wait_for_trouble()
     sorter.start()
     before_ddl = len(bank.history)
     sorter.wait_checkpoint(bank.ts, 500)
@@ -277,10 +274,7 @@ def test_lake_sorter_killed_within_a_commit_writes_nothing_twice_and_tags_all_ta
     sorter.wait_checkpoint(bank.advance(), 500)
     bank.transfer(40)
     bank.advance()
-    assert sorter.process is not None
-    sorter.process.wait(500)
-    sorter.kill()
-    sorter.trouble = ""
+    sorter.wait_for_trouble()
     bank.transfer(40)
     bank.advance()
     sorter.start()

@@ -141,6 +141,13 @@ class Sorter:
                 os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait(60)
 
+    def wait_for_trouble(self, timeout_s: float = 500.0) -> None:
+        """Wait until its trouble has ended the process; the next start is without."""
+        assert self.process is not None
+        self.process.wait(timeout_s)
+        self.kill()
+        self.trouble = ""
+
     def stop(self) -> int:
         """Ask it to stop; return its exit status."""
         assert self.process is not None

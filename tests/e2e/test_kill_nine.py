@@ -48,7 +48,7 @@ NEIGHBOUR, NEIGHBOUR_TOPIC = "near", "near_"
 UPSTREAM = UpstreamId("kill")
 ROWS_PER_S = 2_000.0
 BACKLOG_ROWS = 120_000
-"""Of several cuts, so that a sorter writes them for a second or more, and can be met in the middle."""
+"""So many that a sorter writes them for longer than a look at the topics takes, and can be met in the middle."""
 ATTEMPTS_MAX = 4
 """To meet it there; mostly the first one does."""
 OUTAGE_ROWS = 4_000
@@ -183,8 +183,15 @@ def kill_sorter_in_mid_epoch(chaos: Chaos, rows: int) -> bool:
     killed = feed_pid()
     assert killed is not None
     assert killed == sorter_pid(chaos.bus, NEIGHBOUR), "one service runs both"
-    # Above the few events that create the tables: rows of the epoch.
-    wait_until(lambda: topic_count(kafka, TOPIC) > before + 500, CATCH_UP_S, "rows are written", chaos.bus)
+
+    def has_begun_to_write() -> bool:
+        """Let the service run for as long as one look takes, and look again while it stands: it cannot outrun us."""
+        os.killpg(killed, signal.SIGCONT)
+        topic_count(kafka, TOPIC)
+        os.killpg(killed, signal.SIGSTOP)
+        return topic_count(kafka, TOPIC) > before + 500  # above the few events that create the tables
+
+    wait_until(has_begun_to_write, CATCH_UP_S, "rows are written", chaos.bus)
     os.killpg(killed, signal.SIGKILL)
     killed_at = status(chaos.bus, FEED)
     assert killed_at is not None

@@ -175,6 +175,8 @@ def list_command(api: "ApiCalls", namespace: str, everything: bool) -> None:
 @_which
 def query(api: "ApiCalls", changefeed_id: str, namespace: str, is_simple: bool) -> None:
     """Show one changefeed: settings, state, checkpoint, last error, who pulls its tables, who sorts it, its images."""
+    from schemas.config.sink.schemes import is_lake_scheme, sink_scheme
+
     info = api.get(f"/changefeeds/{changefeed_id}", namespace=namespace)
     info["checkpoint_tso"] = info["checkpoint_ts"]
     if is_simple:
@@ -185,7 +187,7 @@ def query(api: "ApiCalls", changefeed_id: str, namespace: str, is_simple: bool) 
     shown = {name: info[name] for name in (*names, *more)}
     for name in ("sorter", "images"):
         shown[name] = api.get(f"{OURS}/changefeeds/{changefeed_id}/{name}", namespace=namespace) or None
-    if info["sink_uri"].startswith("iceberg:"):
+    if is_lake_scheme(sink_scheme(info["sink_uri"])):
         shown["refused_tables"] = _refused_tables(api, changefeed_id, namespace)
     echo_json(shown)
 

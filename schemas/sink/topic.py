@@ -12,6 +12,7 @@ import zlib
 
 from schemas.config.settings import ChangefeedConfig
 from schemas.config.sink.kafka import KafkaConfig
+from schemas.config.sink.schemes import sink_scheme
 from schemas.config.sink.sink_uri import DATABASE_SCHEMES, TOPIC_LENGTH_MAX
 from schemas.config.sink.storage import STORAGE_SCHEMES
 from schemas.nodes.changefeed import ChangefeedInfo
@@ -48,7 +49,7 @@ def destination_feed(cluster: str, info: ChangefeedInfo) -> str:
 
 def has_processors(sink_uri: str) -> bool:
     """Tell from a changefeed's sink URI whether processors write to its destination."""
-    return sink_uri.partition("://")[0].lower() in (*DATABASE_SCHEMES, *STORAGE_SCHEMES)
+    return sink_scheme(sink_uri) in (*DATABASE_SCHEMES, *STORAGE_SCHEMES)
 
 
 def writes_own_topic(config: ChangefeedConfig) -> bool:

@@ -7,6 +7,7 @@ from typing import Final
 
 from producers.pull.pd.client import PdClient
 from producers.tls import Channels, TlsSettings
+from schemas.config.sink.schemes import sink_scheme
 from schemas.config.sink.sink_uri import DATABASE_SCHEMES
 from schemas.errors import BusError, ConfigError
 from schemas.ids import Ts
@@ -60,7 +61,7 @@ class UpstreamPd:
         Raises:
             BusError: PD does not answer, or not with a number: TiCDC's changefeed waits for it as well.
         """
-        is_database = sink_uri.partition("://")[0].lower() in DATABASE_SCHEMES
+        is_database = sink_scheme(sink_uri) in DATABASE_SCHEMES
         return self.client().source_id() if is_database else SOURCE_ID_DEFAULT
 
     def check_not_ahead(self, key: str, ts: Ts) -> Ts:

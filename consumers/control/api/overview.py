@@ -6,9 +6,10 @@ from typing import Any, Final
 
 from consumers.control.api.backend import Backend
 from consumers.control.api.bodies import StoredFeed, error_body_of, shown_state
-from consumers.control.api.sink_pace import pause_s, sink_scheme
+from consumers.control.api.sink_pace import pause_s
 from consumers.control.api.sorter_bodies import feed_places, prologue_body, sorter_body
 from consumers.control.owner.figures.service_figures import capture_of
+from schemas.config.sink.schemes import sink_scheme
 from schemas.ids import CaptureId, TableId, Ts, physical_ms
 from schemas.nodes.sorter_service import FeedName
 

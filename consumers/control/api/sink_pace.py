@@ -5,7 +5,7 @@ import json
 from typing import Final
 
 from schemas.config.changefeed import load_changefeed
-from schemas.config.sink.iceberg import ICEBERG_SCHEMES
+from schemas.config.sink.schemes import is_lake_scheme, sink_scheme
 from schemas.config.sink.storage import STORAGE_SCHEMES
 from schemas.errors import BusError
 from schemas.nodes.changefeed import ChangefeedInfo
@@ -14,16 +14,12 @@ _SETTINGS_KEPT: Final = 1024
 """Settings whose interval is known: an overview asks for those of each changefeed every two seconds."""
 
 
-def sink_scheme(sink_uri: str) -> str:
-    """Return a sink URI's scheme; '': it has none."""
-    return sink_uri.partition("://")[0].lower() if "://" in sink_uri else ""
-
-
 def pause_s(info: ChangefeedInfo) -> float:
     """Return the seconds between two writes of a changefeed's sink: ``commit-interval`` of lake tables,
     ``flush-interval`` of files; 0 where rows are written as they come, or its settings do not read.
     """
-    if sink_scheme(info.sink_uri) not in (*ICEBERG_SCHEMES, *STORAGE_SCHEMES):
+    scheme = sink_scheme(info.sink_uri)
+    if not is_lake_scheme(scheme) and scheme not in STORAGE_SCHEMES:
         return 0.0
     return _pause_s(info.sink_uri, json.dumps(info.config.get("sink", {}), sort_keys=True, default=str))
 
@@ -34,6 +30,6 @@ def _pause_s(sink_uri: str, sink_table: str) -> float:
         sink = load_changefeed(sink_uri, {"sink": json.loads(sink_table)}).sink
     except BusError:
         return 0.0
-    if sink_scheme(sink_uri) in ICEBERG_SCHEMES:
+    if is_lake_scheme(sink_scheme(sink_uri)):
         return float(sink.iceberg.commit_interval_s)
     return float(sink.cloud_storage.flush_interval_s)

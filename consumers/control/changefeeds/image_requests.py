@@ -23,6 +23,7 @@ from edges.zookeeper.node_cache import ANSWER_S
 from edges.zookeeper.nodes import read_node, replace_node
 from edges.zookeeper.session import Session
 from schemas.config.parse.origin import NotSupportedYetError
+from schemas.config.sink.schemes import sink_scheme
 from schemas.config.sink.storage import STORAGE_SCHEMES
 from schemas.errors import Action, BusError
 from schemas.ids import TableId
@@ -43,8 +44,7 @@ def check_mode(mode: ImageMode, sink_uri: str) -> None:
     Raises:
         NotSupportedYetError: a resync into files.
     """
-    scheme = sink_uri.partition("://")[0].lower()
-    if mode is ImageMode.RESYNC and scheme in STORAGE_SCHEMES:
+    if mode is ImageMode.RESYNC and sink_scheme(sink_uri) in STORAGE_SCHEMES:
         text = "`resync` is not supported yet with a storage sink: its folders cannot say that a table begins anew"
         raise NotSupportedYetError(text, key=mode)
 

@@ -22,7 +22,6 @@ from consumers.control.api.errors import BusyError, NoSuchRouteError
 from consumers.control.api.replica_config import OURS, replica_config
 from consumers.control.api.requests import Body, Tso, ts_given
 from consumers.control.api.routes.images import PROOFS_LOOKED_AT, images_body
-from consumers.control.api.sink_pace import sink_scheme
 from consumers.control.api.sorter_bodies import feed_places, sorter_body
 from consumers.control.changefeeds.processor_nodes import Share
 from consumers.control.changefeeds.store import ChangefeedExistsError, ChangefeedNotFoundError
@@ -36,7 +35,7 @@ from consumers.control.console.core.verbs import verbs_of
 from consumers.control.console.files import HEADERS, START, STATIC_FILES, error_codes_text
 from consumers.control.console.live import CLIENTS_MAX, LiveOverview, stream
 from schemas.config.changefeed import load_changefeed, parse_changefeed_text
-from schemas.config.sink.iceberg import ICEBERG_SCHEMES
+from schemas.config.sink.schemes import is_lake_scheme, sink_scheme
 from schemas.errors import BusError, ConfigError
 from schemas.masking import MASK
 from schemas.nodes.sorter_service import FeedName
@@ -145,7 +144,7 @@ def refused_tables(bus: Bus, namespace: Namespace, feed_id: FeedId) -> object:
     """
     feed = bus.feed(feed_id, namespace)
     sink = sink_scheme(feed.info.sink_uri)
-    with _taken() if sink in ICEBERG_SCHEMES else nullcontext():
+    with _taken() if is_lake_scheme(sink) else nullcontext():
         refused = bus.refused_tables(feed)
     codes = sorted({each["code"] for each in refused})
     return exact({"items": refused, "codes": {code: asdict(advice_for(code, _codes(), sink)) for code in codes}})

@@ -12,6 +12,7 @@ from schemas.config.sink.blackhole import BLACKHOLE_SCHEMES, BLACKHOLE_TOPIC
 from schemas.config.sink.iceberg import ICEBERG_LATER_PARAMS, ICEBERG_SCHEMES, ICEBERG_URI_PARAMS
 from schemas.config.sink.kafka import URI_PARAMS
 from schemas.config.sink.mysql import MYSQL_URI_PARAMS
+from schemas.config.sink.schemes import is_lake_scheme
 from schemas.config.sink.storage import STORAGE_SCHEMES, STORAGE_URI_PARAMS
 from schemas.config.sink.storage_uri import StorageUri, parse_storage_uri
 from schemas.errors import ConfigError
@@ -78,7 +79,7 @@ class SinkUri:
     @property
     def is_lake(self) -> bool:
         """Lake tables, which the sorter writes itself."""
-        return self.scheme in ICEBERG_SCHEMES
+        return is_lake_scheme(self.scheme)
 
     @property
     def is_blackhole(self) -> bool:
@@ -124,7 +125,7 @@ def parse_sink_uri(uri: str) -> tuple[SinkUri, dict[Path, UriText], dict[Path, s
         return uri_parts, settings, names
     if scheme in STORAGE_SCHEMES:
         return _storage(scheme, f"{uri[: match.end()]}{address}", query)
-    if scheme in ICEBERG_SCHEMES:
+    if is_lake_scheme(scheme):
         return _lake(scheme, address, query)
     if scheme in BLACKHOLE_SCHEMES:
         settings, names, unread = _params(query, URI_PARAMS)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from consumers.control.console.core.lake_advice import LAKE_HISTORY_LOST, LAKE_STEPS
-from schemas.config.sink.iceberg import ICEBERG_SCHEMES
+from schemas.config.sink.schemes import is_lake_scheme
 
 Verb = str
 """A button of the changefeed's page: ``update``, ``resume``, ``remove`` or ``move``."""
@@ -167,7 +167,7 @@ def advice_for(code: str, codes: Mapping[str, ErrorCode], sink: str = "") -> Adv
     """
     known = codes.get(code, ErrorCode(code, "needs you", ""))
     steps, verbs = _steps_for(known)
-    if steps is _ANEW and sink in ICEBERG_SCHEMES:
+    if steps is _ANEW and is_lake_scheme(sink):
         steps, verbs = LAKE_HISTORY_LOST, ("remove",)
     return Advice(code, known.follows, known.meaning, steps, verbs)
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from consumers.control.console.core.verbs import ShownVerb, verb_of
 from consumers.control.core.changefeeds.state import PAUSABLE
-from schemas.config.sink.iceberg import ICEBERG_SCHEMES
+from schemas.config.sink.schemes import is_lake_scheme
 from schemas.config.sink.sink_uri import DATABASE_SCHEMES
 from schemas.config.sink.storage import STORAGE_SCHEMES
 from schemas.nodes.changefeed import ChangefeedState
@@ -50,6 +50,6 @@ def table_verbs_of(state: ChangefeedState, sink: str) -> tuple[ShownVerb, ...]:
 
 
 def _resync(sink: str) -> str:
-    if sink in ICEBERG_SCHEMES:
+    if is_lake_scheme(sink):
         return _RESYNC_LAKE
     return _RESYNC_DATABASE if sink in DATABASE_SCHEMES else _RESYNC_TOPIC

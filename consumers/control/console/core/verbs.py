@@ -8,7 +8,7 @@ from typing import Final
 
 from consumers.control.changefeeds.verbs import UPDATABLE
 from consumers.control.core.changefeeds.state import PAUSABLE, RESUMABLE
-from schemas.config.sink.iceberg import ICEBERG_SCHEMES
+from schemas.config.sink.schemes import is_lake_scheme
 from schemas.nodes.changefeed import ChangefeedState
 
 
@@ -50,7 +50,7 @@ _MOVE: Final = (
 
 def verbs_of(state: ChangefeedState, sink: str = "") -> tuple[ShownVerb, ...]:
     """Return all verbs in the order of the page's buttons; ``sink`` is the scheme of the changefeed's."""
-    resume = _RESUME_LAKE if sink in ICEBERG_SCHEMES else _RESUME
+    resume = _RESUME_LAKE if is_lake_scheme(sink) else _RESUME
     shown = "warning" if state == "pending" else state
     return (
         verb_of("pause", state in PAUSABLE, _PAUSE, f"It is {shown}: nothing runs that could be paused."),

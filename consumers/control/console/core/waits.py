@@ -4,11 +4,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from consumers.control.core.changefeeds.errors import WAITS
+from schemas.config.sink.schemes import is_lake_scheme
 
 BEHIND_S: Final = 10.0
 """A stage that takes no longer is at work, and waits for nobody."""
-_PAUSES_IN: Final[Mapping[str, str]] = {"iceberg": "sorter"}
-"""The stage that writes by an interval (``pause_s``), by the sink's scheme; of files it is the last."""
 
 
 def lags_of(feed: Mapping[str, Any], upstream: Mapping[str, Any] | None) -> dict[str, float | None]:
@@ -82,7 +81,8 @@ def _of_feed(feed: Mapping[str, Any], upstream: Mapping[str, Any] | None) -> str
 
 def _pause_s(feed: Mapping[str, Any], stage: str) -> float:
     """Return how long rows wait in a stage by the changefeed's own settings; a former version's owner says nothing."""
-    return float(feed.get("pause_s") or 0.0) if stage == _PAUSES_IN.get(feed.get("sink", ""), "destination") else 0.0
+    pauses_in = "sorter" if is_lake_scheme(feed.get("sink", "")) else "destination"
+    return float(feed.get("pause_s") or 0.0) if stage == pauses_in else 0.0
 
 
 _STAGES: Final = {

@@ -7,6 +7,7 @@ A life ends with its session: all threads give up, and the next life begins unde
 down. SIGTERM: it says that it stops, ends each changefeed's cut, folds what it knows, and goes.
 """
 
+import contextlib
 import faulthandler
 import logging
 import os
@@ -344,4 +345,6 @@ def run_service(options: ServiceOptions) -> int:
         try:
             return service.run()
         finally:
-            faulthandler.enable()
+            faulthandler.disable()  # the file is closed next, and its number may be another's then
+            with contextlib.suppress(RuntimeError, ValueError, OSError):  # no standard error is left
+                faulthandler.enable()

@@ -21,6 +21,7 @@ from sorters.core.records.order import OutputRecords
 from sorters.core.state_proof.deltas import StateDeltas
 from sorters.cut.damaged_records import DamagedRecord, DamagedRecords
 from sorters.cut.feed_share import FeedShare, WholeProcess
+from sorters.cut.leave import GIVEN, Leave
 from sorters.cut.raw_cut import RawCut, RawReader, with_chunks
 from sorters.cut.record_writer import RecordWriter, record_writer
 from sorters.cut.sending import Sending
@@ -177,6 +178,7 @@ class SmallCut:
         extras: OutputRecords,
         encoded_at_ms: int,
         fence: bytes = NO_FENCE,
+        leave: Leave = GIVEN,
     ) -> CutCounts | None:
         """Write everything of ``cut``, and ``extras``, in order, until it is acknowledged.
 
@@ -184,6 +186,7 @@ class SmallCut:
             raw: what :meth:`read` gave for the cut.
             program: fit for all rows in it.
             fence: of this attempt.
+            leave: to write; waited for when the messages are there.
 
         Returns:
             None if the messages are more than :data:`OUTPUT_BYTES_MAX`, for then nothing is written.
@@ -197,6 +200,9 @@ class SmallCut:
             whole = whole_cut(cut, raw, program, extras, encoded_at_ms, OUTPUT_BYTES_MAX, self._share.let_others)
             if whole is None:
                 return None
+            if not leave.is_given:
+                with self._share.waiting():
+                    leave.wait()
             with self._running:
                 sent = self._write(whole.records, program, fence, cut.note, on_queued=turn.close)
         return replace(whole.counts(raw.raw_bytes), sent=sent)

@@ -12,6 +12,7 @@ from sorters.core.cut.cut import Cut
 from sorters.core.cut.runner import Choice, Costs, CutSize, Reason, Runner, choose_runner
 from sorters.core.records.order import OutputRecords
 from sorters.cut.feed_share import FeedShare, WholeProcess
+from sorters.cut.leave import Leave
 from sorters.cut.raw_cut import RawReader
 from sorters.cut.small_cut import SmallCut
 from sorters.cut.worker import CutCounts, FeedProgram
@@ -72,6 +73,7 @@ class _Orders:
     preparation: Preparation
     extras: OutputRecords
     encoded_at_ms: int
+    leave: Leave
 
 
 class CutJob:
@@ -154,20 +156,29 @@ class CutJob:
         self._small.write(records, program, self._next_fence())
 
     def run(
-        self, cut: Cut, preparation: Preparation, extras: OutputRecords, encoded_at_ms: int, *, backlog: bool = False
+        self,
+        cut: Cut,
+        preparation: Preparation,
+        extras: OutputRecords,
+        encoded_at_ms: int,
+        leave: Leave,
+        *,
+        backlog: bool = False,
     ) -> Ran:
         """Write everything of ``cut``, and ``extras``, in order; return once that is acknowledged.
 
-        ``preparation`` has begun the cut (:meth:`Preparation.begin`); ``backlog``: a streaming query runs it.
+        ``preparation`` has begun the cut (:meth:`Preparation.begin`); the driver waits for ``leave`` when it has
+        encoded the messages; ``backlog``: a streaming query runs it.
 
         Raises:
+            SorterLockLostError: the leave is refused.
             Exception: Spark's, Py4J's; see :func:`sorters.log.failures.bus_error`.
         """
         if (note := preparation.watermark_note(cut)) is not None:
             cut = replace(cut, note=note)
         if cut.resync:
             cut = replace(cut, noted=preparation.noted_names(cut))
-        orders, choice = _Orders(cut, preparation, extras, encoded_at_ms), self.choose(cut, backlog=backlog)
+        orders, choice = _Orders(cut, preparation, extras, encoded_at_ms, leave), self.choose(cut, backlog=backlog)
         counts = self._run_on_driver(orders) if choice.runner is Runner.DRIVER else None
         if counts is None:
             if choice.runner is Runner.DRIVER:
@@ -212,15 +223,18 @@ class CutJob:
             if raw is None:
                 return None
             tables = raw.tables(cut) if orders.preparation.waiting else ()
+            if not orders.preparation.waiting_tables.isdisjoint(tables):
+                orders.leave.wait()  # topics and schemas of theirs are made
             program = orders.preparation.make_ready(cut, tables)
             fence = self._next_fence()
-            return self._small.run(cut, raw, program, orders.extras, orders.encoded_at_ms, fence)
+            return self._small.run(cut, raw, program, orders.extras, orders.encoded_at_ms, fence, orders.leave)
 
     def _run_by_spark(self, orders: _Orders, *, may_repeat_here: bool) -> CutCounts:
         """Run a cut by Spark; by another session if this one ends meanwhile and ``spark`` has another.
 
         A cut of a streaming query is not run again here: the query is gone with its session.
         """
+        orders.leave.wait()  # tasks write what they have encoded
         self.tend()  # a backlog keeps the driver's writer waiting
         large = self.large()
         try:

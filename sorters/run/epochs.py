@@ -15,7 +15,9 @@ from sorters.core.cut.cut_plan import plan_cuts
 from sorters.core.flow.ledger import window_of
 from sorters.core.mount.corrupt_rows import CorruptRows
 from sorters.cut.feed_share import FeedShare, WholeProcess
-from sorters.run.cut_job import CutJob
+from sorters.cut.leave import Leave
+from sorters.cut.worker import FeedProgram
+from sorters.run.cut_job import CutJob, Ran
 from sorters.run.held_tables import frontier_of_tables
 from sorters.run.imaged_frontier import ImagedFrontier
 from sorters.run.preparation import Preparation
@@ -83,8 +85,8 @@ class Epochs:
         origin_ts: Ts,
         checkpoint_ts: Ts,
         target_ts: Ts | None,
-        on_begin: Callable[[BegunEpoch], None],
-        before_cut: Callable[[], None],
+        on_begin: Callable[[BegunEpoch], Leave],
+        ask: Callable[[], Leave],
         on_progress: Callable[[CutProgress], None],
         stopping: Callable[[], bool],
         share: FeedShare | None = None,
@@ -94,8 +96,8 @@ class Epochs:
     ) -> None:
         """``origin_ts`` is where the first epoch begins; ``checkpoint_ts`` what is downstream already.
 
-        ``on_begin`` writes down what is begun, before anything of it is written to the sink; it raises where this
-        process must not write, and so does ``before_cut``, for the other cuts. While ``stopping`` no further cut is
+        ``on_begin`` writes down what is begun, and asks for leave to write the epoch's first cut; ``ask`` asks for the
+        others'. While ``stopping`` no further cut is
         begun. ``share`` is asked before each cut. ``image_name`` is what frontier records call the changefeed where
         they say of table images; '': it goes by none. ``waits_at`` is where it stands until they know it; None: it
         need not be known. ``states`` returns what carries the state proofs of its tables; None: none has one.
@@ -115,7 +117,7 @@ class Epochs:
         self._checkpoint_ts = checkpoint_ts
         self._target_ts = target_ts
         self._on_begin = on_begin
-        self._before_cut = before_cut
+        self._ask = ask
         self._on_progress = on_progress
         self._stopping = stopping
         self._last: tuple[int, FrontierRecord] | None = None
@@ -196,16 +198,12 @@ class Epochs:
                 cut = states.plan(cut, self._schemas.store, self._preparation.feed)
         # Messages carry the time at which they were encoded; a wall clock would make a repeated message another one.
         encoded_at_ms = physical_ms(cut.upto_ts)
-        if begun is None:
-            self._before_cut()
-        else:
-            self._on_begin(begun)
-        self._preparation.note_topics()
-        for schemas in self._preparation.schemas_at_start(cut, encoded_at_ms):
-            self._job.write(program, schemas)
-        with self._share.preparing():
-            companions = self._preparation.companions(cut, encoded_at_ms)
-        ran = self._job.run(cut, self._preparation, companions, encoded_at_ms, backlog=backlog)
+        leave = self._ask() if begun is None else self._on_begin(begun)
+        try:
+            ran = self._write(cut, program, encoded_at_ms, leave, backlog=backlog)
+        except Exception:
+            leave.wait()  # whose changefeed it is no more does not say what it has failed with
+            raise
         counts = ran.counts
         self._share.note_rows(counts.rows)
         window = window_of(counts.flow, cut.after_ts, cut.upto_ts)
@@ -234,6 +232,16 @@ class Epochs:
                 sent=counts.sent.of_batch(cut_s, self._ended_s - before_s),
             )
         )
+
+    def _write(self, cut: Cut, program: FeedProgram, encoded_at_ms: int, leave: Leave, *, backlog: bool) -> Ran:
+        if not self._preparation.is_told(cut):
+            leave.wait()
+            self._preparation.note_topics()
+            for schemas in self._preparation.schemas_at_start(cut, encoded_at_ms):
+                self._job.write(program, schemas)
+        with self._share.preparing():
+            companions = self._preparation.companions(cut, encoded_at_ms)
+        return self._job.run(cut, self._preparation, companions, encoded_at_ms, leave, backlog=backlog)
 
 
 def _log_corrupt(corrupt: CorruptRows) -> None:

@@ -25,6 +25,7 @@ from schemas.sink.topic import life_of
 from sorters.core.cut.beginning import Beginning, BegunEpoch, decode_begun, encode_begun, left_off
 from sorters.core.cut.cut_plan import is_backlog
 from sorters.cut.feed_share import FeedShare, WholeProcess
+from sorters.cut.leave import Leave
 from sorters.log.failures import HistoryLostError, bus_error
 from sorters.run.cut_job import RunBy
 from sorters.run.epochs import CutProgress, Epochs
@@ -71,7 +72,7 @@ class FeedRun:
         info: ChangefeedInfo,
         config: ChangefeedConfig,
         checkpoint_ts: Ts,
-        before_cut: Callable[[], None],
+        ask: Callable[[], Leave],
         on_progress: Callable[[CutProgress], None],
         checkpoint_dir: str = "",
         begun: BegunStore | None = None,
@@ -92,7 +93,8 @@ class FeedRun:
         used of sink topics; None: as ``begun``. ``run_by`` is what the process says of who runs cuts. ``share`` is told
         what the run takes of the process; None: nobody is. ``image_name`` is what frontier records call the changefeed
         where they say of table images (:func:`schemas.rawlog.images.image_feed`); '': it goes by none. ``next_fence``
-        gives each attempt to write to the changefeed's own topic its fence (:mod:`schemas.sink.fence`).
+        gives each attempt to write to the changefeed's own topic its fence (:mod:`schemas.sink.fence`). ``ask`` asks
+        for leave to write the next cut.
         """
         self._image_name = image_name
         self._share = share or WholeProcess()
@@ -121,7 +123,7 @@ class FeedRun:
         self._waits_at = info.start_ts if image_name and config.wants_initial else None
         self._name, self._life = (info.namespace, info.changefeed_id), life_of(info)
         self._keeps_states = bool(config.state_proofs) and not is_prologue(info.upstream)
-        self._before_cut, self._on_progress = before_cut, on_progress
+        self._ask, self._on_progress = ask, on_progress
 
     def start(self) -> None:
         """Begin, in a thread of its own, where the last run left off if that fits the checkpoint.
@@ -191,11 +193,10 @@ class FeedRun:
         self._growth.settle()
         return epochs, beginning.end
 
-    def _begin(self, epoch: BegunEpoch) -> None:
+    def _begin(self, epoch: BegunEpoch) -> Leave:
         if self._begun is None:
-            self._before_cut()
-        else:
-            self._begun.begin(encode_begun(epoch), epoch.after_ts)
+            return self._ask()
+        return self._begun.begin(encode_begun(epoch), epoch.after_ts)
 
     def _follow(self, epochs: Epochs, start: int) -> int:
         """Run what the frontier topic brings from ``start`` on; return where an epoch starts that is a backlog."""
@@ -275,7 +276,7 @@ class FeedRun:
             checkpoint_ts=self._checkpoint_ts,
             target_ts=self._target_ts,
             on_begin=self._begin,
-            before_cut=self._before_cut,
+            ask=self._ask,
             on_progress=self._note,
             stopping=self._stopping.is_set,
             share=self._share,

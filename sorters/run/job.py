@@ -33,6 +33,7 @@ from schemas.rawlog.images import image_feed
 from schemas.rawlog.topics import raw_topics
 from schemas.sink.topic import sorter_config
 from sorters.core.cut.runner import is_cluster, runner_of, tasks_at_once
+from sorters.cut.leave import GIVEN, AskedAtOnce, Leave
 from sorters.log.failures import bus_error
 from sorters.run.cut_job import RunBy
 from sorters.run.epochs import CutProgress
@@ -97,11 +98,12 @@ class LockedBoard:
         """See :class:`~sorters.run.nodes.begun_store.BegunStore`."""
         return self.board.begun()
 
-    def begin(self, epoch: bytes, after_ts: Ts) -> None:
+    def begin(self, epoch: bytes, after_ts: Ts) -> Leave:
         """See :class:`~sorters.run.nodes.begun_store.BegunStore`."""
         # The check first: while ZooKeeper does not answer, nothing may wait there to be written later.
         self.lock.check()
         self.board.begin(epoch, after_ts)
+        return GIVEN
 
 
 class SorterProcess:
@@ -254,7 +256,7 @@ class SorterProcess:
                     info=info,
                     config=config,
                     checkpoint_ts=checkpoint_ts,
-                    before_cut=lock.check,
+                    ask=lambda: AskedAtOnce(lock.check),
                     on_progress=lambda progress: None if lock.is_lost() else self._on_progress(board, progress),
                     checkpoint_dir=self._checkpoint_dir(),
                     begun=LockedBoard(board, lock),

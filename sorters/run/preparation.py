@@ -141,6 +141,15 @@ class Preparation:
             if job.scope.ts <= upto_ts and concerns(job.scope, self._schemas.store, self.feed):
                 raise job.error
 
+    def is_told(self, cut: Cut) -> bool:
+        """Whether nothing of a cut that was begun has to stand before its records: no topics to note, no schemas to
+        send (:meth:`schemas_at_start`), and nothing that a resync has to make ready.
+        """
+        if cut.after_ts == self._start_ts or cut.resync:
+            return False
+        growth, sends = self._growth, self.feed.bootstraps is not None
+        return growth is None or not (growth.is_unwritten or (sends and growth.new_partitions(cut.after_ts)))
+
     def schemas_at_start(self, cut: Cut, encoded_at_ms: int) -> Iterator[OutputRecords]:
         """Yield the schemas that stand before everything else of the changefeed's first cut, in their order; and in
         the first cut after topics have grown those that stand so in their new partitions.

@@ -30,6 +30,7 @@ from schemas.sink.topic import sorter_config
 from sorters.core.feed.feed import CompiledFeed, compile_feed
 from sorters.core.feed.last_frontier import LastFrontier, last_frontier, table_name
 from sorters.core.feed.scope import covered_since
+from sorters.cut.leave import AskedAtOnce
 from sorters.log.failures import bus_error
 from sorters.log.frontier_reader import FrontierReader
 from sorters.log.raw_topic_reader import raw_topic_reader
@@ -213,7 +214,7 @@ class SorterRecovery:
                 info=replace(info, target_ts=target_ts),
                 config=config,
                 checkpoint_ts=checkpoint_ts,
-                before_cut=lock.check,
+                ask=lambda: AskedAtOnce(lock.check),
                 on_progress=note,
                 image_name=image_feed(info.namespace, info.changefeed_id, edition.created_zxid),
                 next_fence=lock.fences(),

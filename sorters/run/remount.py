@@ -15,6 +15,7 @@ from schemas.errors import Action, BusError, ConfigError
 from schemas.ids import Ts, UpstreamId
 from schemas.nodes.changefeed import NAMESPACE_DEFAULT, ChangefeedInfo
 from schemas.rawlog.topics import raw_topics
+from sorters.cut.leave import GIVEN
 from sorters.log.failures import HistoryLostError, bus_error
 from sorters.run.epochs import CutProgress
 from sorters.run.feed_run import FeedRun
@@ -90,7 +91,7 @@ def remount(spark: Session, order: Remount, on_progress: Callable[[CutProgress],
             ),
             config=order.config,
             checkpoint_ts=order.from_ts,
-            before_cut=lambda: None,
+            ask=lambda: GIVEN,
             on_progress=note,
         )
         run.run_to_target()

@@ -116,6 +116,11 @@ class TopicGrowth:
         every = (item for shard in self._shards.values() for item in shard.items())
         return new_partitions(every, border_ts)
 
+    @property
+    def is_unwritten(self) -> bool:
+        """Whether :meth:`write` has something to write."""
+        return bool(self._unwritten)
+
     def write(self) -> None:
         """Write down what is used, once the epoch is written down and before anything of it goes to the sink.
 

@@ -1,9 +1,9 @@
 """What a service's changefeeds begin and how far they are, written for all of them together.
 
-    begin(entry) --.                               .--> all who waited go on
-    begin(entry) --+--> one transaction: check our registration, check our assignment, set the nodes that changed
-    note(entry)  --'      |                        the figures of entries too, where they are due
-                          '--> refused: the assignment is read again; who is not in it any more is refused, others wait
+    ask(entry)  --.                               .--> all who asked have leave
+    ask(entry)  --+--> one transaction: check our registration, check our assignment, set the nodes that changed
+    note(entry) --'      |                        the figures of entries too, where they are due
+                         '--> refused: the assignment is read again; who is not in it any more is refused, others wait
 
 So a cut is begun only by who is, at that moment, the changefeed's one sorter, and its successor knows of it.
 """
@@ -31,6 +31,7 @@ from schemas.nodes.sorter_service import (
     with_figures,
 )
 from sorters.core.service.progress_book import FeedKey, NodeKey, Part, ProgressBook, in_transactions, key_of
+from sorters.cut.leave import Leave
 from sorters.run.nodes.feed_lock import SorterLockLostError
 
 log = logging.getLogger(__name__)
@@ -49,18 +50,29 @@ def feed_key(assigned: Assigned) -> FeedKey:
     return assigned.name, assigned.created_zxid
 
 
-class _Waiter:
-    """Somebody who must not go on before a transaction."""
+class _Asked:
+    """A :class:`~sorters.cut.leave.Leave` that the next transaction gives or refuses."""
 
-    def __init__(self, key: FeedKey | None) -> None:
-        """``key`` is None where nobody's right to write is asked for."""
-        self.key = key
-        self.done = threading.Event()
-        self.error: BusError | None = None
+    def __init__(self, key: FeedKey | None, is_heard: Callable[[], bool]) -> None:
+        """``key`` is None where nobody's right to write is asked for. ``is_heard``: somebody runs transactions."""
+        self.key, self._is_heard = key, is_heard
+        self._ended = threading.Event()
+        self._error: BusError | None = None
+
+    @property
+    def is_given(self) -> bool:
+        return self._ended.is_set() and self._error is None
+
+    def wait(self) -> None:
+        while not self._ended.wait(ANSWER_S):
+            if not self._is_heard():
+                self.end(_lost(self.key, "the service has ended its session"))
+        if self._error is not None:
+            raise self._error
 
     def end(self, error: BusError | None) -> None:
-        self.error = error
-        self.done.set()
+        self._error = error
+        self._ended.set()
 
 
 class GroupState:
@@ -95,7 +107,7 @@ class GroupState:
         self._assignment_version = -1
         """-1: there is no such node."""
         self._lock = threading.Condition()
-        self._waiters: list[_Waiter] = []
+        self._asked: list[_Asked] = []
         self._closed = self._is_stale = False
         self.read_assignment()
         self._thread = threading.Thread(target=self._run, name="group-state", daemon=True)
@@ -107,15 +119,23 @@ class GroupState:
         Raises:
             SorterLockLostError: this service is not confirmed to have the changefeed; nothing may be written for it.
         """
-        self._wait(key_of(entry), entry)
+        self.ask_to_begin(entry).wait()
 
-    def confirm(self, key: FeedKey) -> None:
-        """Return when ZooKeeper has confirmed that the changefeed is this service's.
+    def ask_to_begin(self, entry: FeedEntry) -> Leave:
+        """Return at once; the leave is given when the entry stands there.
 
         Raises:
-            SorterLockLostError: it has not.
+            SorterLockLostError: the session is over.
         """
-        self._wait(key, None)
+        return self._ask(key_of(entry), entry)
+
+    def ask(self, key: FeedKey) -> Leave:
+        """Return at once; the leave is given when ZooKeeper has confirmed that the changefeed is this service's.
+
+        Raises:
+            SorterLockLostError: the session is over.
+        """
+        return self._ask(key, None)
 
     def note(self, entry: FeedEntry) -> None:
         """Write an entry with the next transaction, soon."""
@@ -129,12 +149,12 @@ class GroupState:
         Raises:
             SorterLockLostError: the session is over, or ZooKeeper does not answer.
         """
-        waiter = _Waiter(None)
+        asked = _Asked(None, self._is_heard)
         with self._lock:
             self._book.drop(key)
-            self._waiters.append(waiter)
+            self._asked.append(asked)
             self._lock.notify_all()
-        self._await(waiter)
+        asked.wait()
 
     def read_assignment(self) -> None:
         """Read the assignment, and be told when it changes.
@@ -161,59 +181,55 @@ class GroupState:
             self._lock.notify_all()
         self._thread.join()
 
-    def _wait(self, key: FeedKey, entry: FeedEntry | None) -> None:
-        waiter = _Waiter(key)
+    def _ask(self, key: FeedKey, entry: FeedEntry | None) -> Leave:
+        asked = _Asked(key, self._is_heard)
         with self._lock:
             if self._closed:
                 raise _lost(key, "the service has ended its session")
             if entry is not None:
                 self._book.put(entry)
-            self._waiters.append(waiter)
+            self._asked.append(asked)
             self._lock.notify_all()
-        self._await(waiter)
+        return asked
 
-    def _await(self, waiter: _Waiter) -> None:
-        while not waiter.done.wait(ANSWER_S):
-            if not self._thread.is_alive():
-                waiter.end(_lost(waiter.key, "the service has ended its session"))
-        if waiter.error is not None:
-            raise waiter.error
+    def _is_heard(self) -> bool:
+        return self._thread.is_alive()
 
     def _run(self) -> None:
         last_at = flushed_at = time.monotonic()
         while True:
             with self._lock:
-                self._lock.wait_for(lambda: self._closed or bool(self._waiters) or self._is_stale, timeout=FLUSH_S / 2)
+                self._lock.wait_for(lambda: self._closed or bool(self._asked) or self._is_stale, timeout=FLUSH_S / 2)
                 if self._closed:
-                    waiters, self._waiters = self._waiters, []
+                    unheard, self._asked = self._asked, []
                     break
                 late = time.monotonic() >= flushed_at + FLUSH_S and bool(
                     self._book.dirty(are_figures_due=self._are_figures_due())
                 )
             if self._is_stale:
                 self._reread()
-            if not self._waiters and not late:
+            if not self._asked and not late:
                 continue
             rest_s = last_at + GROUP_S - time.monotonic()
             if rest_s > 0:
                 time.sleep(rest_s)
             last_at = flushed_at = time.monotonic()
             self._commit()
-        for waiter in waiters:
-            waiter.end(_lost(waiter.key, "the service has ended its session"))
+        for asked in unheard:
+            asked.end(_lost(asked.key, "the service has ended its session"))
 
     def _commit(self) -> None:
-        """Run one transaction for all who wait, or as many as ZooKeeper needs."""
+        """Run one transaction for all who have asked, or as many as ZooKeeper needs."""
         with self._lock:
-            waiters, self._waiters = self._waiters, []
+            all_asked, self._asked = self._asked, []
             version, assigned, are_figures_due = self._assignment_version, self._assigned, self._are_figures_due()
             dirty = self._book.dirty(are_figures_due=are_figures_due)
         waiting = []
-        for waiter in waiters:
-            if waiter.key is None or waiter.key in assigned:
-                waiting.append(waiter)
+        for asked in all_asked:
+            if asked.key is None or asked.key in assigned:
+                waiting.append(asked)
             else:
-                waiter.end(_lost(waiter.key, "the changefeed was given to another service"))
+                asked.end(_lost(asked.key, "the changefeed was given to another service"))
         if self._is_lost():
             _refuse(waiting, "zookeeper does not confirm the session")
             return
@@ -223,7 +239,7 @@ class GroupState:
                 if not self._write(version, part):
                     self.read_assignment()
                     with self._lock:
-                        self._waiters = waiting + self._waiters
+                        self._asked = waiting + self._asked
                     return
         except (KazooException, KazooTimeoutError, BusError) as error:
             self._is_unsure = True
@@ -235,8 +251,8 @@ class GroupState:
             if are_figures_due and any(key.part is Part.FIGURES for key in dirty):
                 self._figured_at = time.monotonic()
             self._lock.notify_all()
-        for waiter in waiting:
-            waiter.end(None)
+        for asked in waiting:
+            asked.end(None)
 
     def _are_figures_due(self) -> bool:
         return time.monotonic() >= self._figured_at + FIGURES_S
@@ -339,6 +355,6 @@ def _lost(key: FeedKey | None, reason: str) -> SorterLockLostError:
     )
 
 
-def _refuse(waiters: Iterable[_Waiter], reason: str) -> None:
-    for waiter in waiters:
-        waiter.end(_lost(waiter.key, reason))
+def _refuse(waiting: Iterable[_Asked], reason: str) -> None:
+    for asked in waiting:
+        asked.end(_lost(asked.key, reason))

@@ -30,6 +30,7 @@ from schemas.rawlog.topics import raw_topics
 from schemas.sink.topic import sorter_config
 from sorters.core.service.quotas import Pace
 from sorters.core.service.status_pace import StatusPace
+from sorters.cut.leave import Leave
 from sorters.log.failures import bus_error
 from sorters.run.cut_job import RunBy
 from sorters.run.epochs import CutProgress
@@ -266,7 +267,7 @@ class HostedFeed:
             info=info,
             config=config,
             checkpoint_ts=entry.checkpoint_ts,
-            before_cut=lambda: home.state.confirm(self._key),
+            before_cut=lambda: home.state.ask(self._key).wait(),
             on_progress=lambda progress: self._on_progress(progress, info),
             share=self._share,
         )
@@ -287,7 +288,7 @@ class HostedFeed:
             info=info,
             config=config,
             checkpoint_ts=entry.checkpoint_ts,
-            before_cut=lambda: home.state.confirm(self._key),
+            ask=lambda: home.state.ask(self._key),
             on_progress=lambda progress: self._on_progress(progress, info),
             checkpoint_dir="/".join((checkpoint_dir, home.cluster, namespace, changefeed_id)) if checkpoint_dir else "",
             begun=LastBegun(begun, self._begin),
@@ -315,12 +316,12 @@ class HostedFeed:
         )
         return begun
 
-    def _begin(self, epoch: bytes, after_ts: Ts) -> None:
+    def _begin(self, epoch: bytes, after_ts: Ts) -> Leave:
         entry = self._entry
         assert entry is not None
         checkpoint_ts = max(entry.checkpoint_ts, after_ts)
         self._entry = replace(entry, begun=epoch.decode(), checkpoint_ts=checkpoint_ts)
-        self._home.state.begin(self._entry)
+        return self._home.state.ask_to_begin(self._entry)
 
     def _on_progress(self, progress: CutProgress, info: ChangefeedInfo) -> None:
         entry, rows = self._entry, progress.rows

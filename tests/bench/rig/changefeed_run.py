@@ -11,6 +11,7 @@ from schemas.config.changefeed import load_changefeed
 from schemas.ids import Ts, UpstreamId
 from schemas.nodes.changefeed import ChangefeedInfo
 from schemas.rawlog.topics import raw_topics
+from sorters.cut.leave import GIVEN
 from sorters.run.epochs import CutProgress
 from sorters.run.feed_run import FeedRun
 from tests.support.rawlog.raw_log import START_TS
@@ -63,7 +64,7 @@ class ChangefeedRun:
             info=info,
             config=load_changefeed(uri, info.config),
             checkpoint_ts=START_TS,
-            before_cut=lambda: None,
+            ask=lambda: GIVEN,
             on_progress=self._on_progress,
         )
 

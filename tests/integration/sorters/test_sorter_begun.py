@@ -25,6 +25,7 @@ from schemas.rawlog.topics import raw_topics
 from schemas.sink.position import PositionClass, decode_position
 from sorters.core.cut.beginning import decode_begun
 from sorters.core.cut.cut_plan import plan_cuts
+from sorters.cut.leave import GIVEN, Leave
 from sorters.cut.sink_writer import SinkWriter
 from sorters.cut.small_cut import SmallCut
 from sorters.run import cut_job, epochs, feed_run
@@ -165,7 +166,7 @@ class Machine:
             info=info,
             config=load_changefeed(info.sink_uri, info.config),
             checkpoint_ts=self.board.open(*current),
-            before_cut=lambda: None,
+            ask=lambda: GIVEN,
             on_progress=self._on_progress,
             begun=self,
         )
@@ -173,9 +174,10 @@ class Machine:
     def begun(self) -> bytes | None:
         return self.board.begun()
 
-    def begin(self, epoch: bytes, after_ts: Ts) -> None:
+    def begin(self, epoch: bytes, after_ts: Ts) -> Leave:
         self.board.begin(epoch, after_ts)
         self._dies_at("noted")
+        return GIVEN
 
     def _on_progress(self, progress: CutProgress) -> None:
         self.cuts += 1

@@ -36,6 +36,7 @@ from schemas.state_proof.row_text import TableProof, row_hash, value_text
 from schemas.tidb.table_info import table_version
 from sorters.core.mount.scalar import mount_row
 from sorters.core.state_proof.proof_columns import kind_of
+from sorters.cut.leave import GIVEN, Leave
 from sorters.cut.sink_writer import SinkWriter
 from sorters.run.epochs import CutProgress
 from sorters.run.feed_run import FeedRun
@@ -149,8 +150,9 @@ class Machine:
     def begun(self) -> bytes | None:
         return self.node[-1] if self.node else None
 
-    def begin(self, epoch: bytes, after_ts: Ts) -> None:
+    def begin(self, epoch: bytes, after_ts: Ts) -> Leave:
         self.node.append(epoch)
+        return GIVEN
 
     def _on_progress(self, progress: CutProgress) -> None:
         if self.dies == "written" and progress.checkpoint_ts == FIRST:
@@ -206,7 +208,7 @@ class Machine:
                 {"initial": "snapshot", "state-proofs": ["*.*"], "filter": {"rules": list(self.rules)}},
             ),
             checkpoint_ts=self.checkpoint_ts,
-            before_cut=lambda: None,
+            ask=lambda: GIVEN,
             on_progress=self._on_progress,
             begun=self,
             image_name=FEED,

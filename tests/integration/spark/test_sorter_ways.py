@@ -28,6 +28,7 @@ from sorters.core.cut.cut import Cut, cut_between, frontier_for
 from sorters.core.cut.images import LeftOut
 from sorters.core.feed.feed import compile_feed
 from sorters.cut.damaged_records import DamagedRecord, is_damaged
+from sorters.cut.leave import GIVEN
 from sorters.cut.raw_records import raw_records
 from sorters.cut.record_window import RecordWindow
 from sorters.cut.record_writer import NOWHERE
@@ -142,7 +143,7 @@ def test_cut_done_each_way_gives_the_same_records_in_the_same_order(
             monkeypatch.setattr(spark_cut, "MEMORY_BYTES_MAX", memory_bytes_max)
             seen = {(record.partition, record.offset) for record in records}
             companions = preparation.companions(cut, physical_ms(upto_ts))
-            ran = job.run(cut, preparation, companions, physical_ms(upto_ts))
+            ran = job.run(cut, preparation, companions, physical_ms(upto_ts), GIVEN)
             assert ran.counts.rows == ROWS + 2 * IMAGE_ROWS + (400 if repeats else 0)
             assert ran.counts.by_spark == (way != "driver")
             assert ran.counts.raw_bytes > 100 * ROWS
@@ -226,7 +227,7 @@ def test_raw_record_that_is_damaged_and_decodes_stops_each_way_only_changefeeds_
             monkeypatch.setattr(cut_job, "DRIVER_CUT_BYTES_MAX", WAYS[way][0])
             monkeypatch.setattr(cut_job, "TASK_CUT_BYTES_MAX", WAYS[way][1])
             with pytest.raises(RecordDamagedError) as raised:
-                job.run(cut, preparation, preparation.companions(cut, 1), 1)
+                job.run(cut, preparation, preparation.companions(cut, 1), 1, GIVEN)
             fields = raised.value.fields
             assert (fields["topic"], fields["partition"], fields["offset"]) == (log.topics.region_events, 1, 1), way
             assert (fields["table"], fields["table_id"]) == ("sb.sbtest1", TABLE), way
@@ -237,7 +238,7 @@ def test_raw_record_that_is_damaged_and_decodes_stops_each_way_only_changefeeds_
             for way in ("driver", "one task", "tasks"):
                 monkeypatch.setattr(cut_job, "DRIVER_CUT_BYTES_MAX", WAYS[way][0])
                 monkeypatch.setattr(cut_job, "TASK_CUT_BYTES_MAX", WAYS[way][1])
-                ran = job.run(cut, preparation, preparation.companions(cut, 1), 1)
+                ran = job.run(cut, preparation, preparation.companions(cut, 1), 1, GIVEN)
                 assert (ran.counts.rows, ran.damaged) == (kept, 1 if way == "driver" else 0), "told once in a run"
                 last_ts = Ts(int(rows.commit_ts.max()))
                 assert ran.counts.damaged == {DamagedRecord((1, 1), TableId(TABLE), last_ts, is_skipped)}, way
@@ -264,7 +265,7 @@ def test_cut_of_a_blackhole_is_made_each_way_and_written_nowhere(
             monkeypatch.setattr(cut_job, "DRIVER_CUT_BYTES_MAX", driver_bytes_max)
             monkeypatch.setattr(cut_job, "TASK_CUT_BYTES_MAX", task_bytes_max)
             monkeypatch.setattr(spark_cut, "MEMORY_BYTES_MAX", memory_bytes_max)
-            counts = job.run(cut, preparation, preparation.companions(cut, 1), 1).counts
+            counts = job.run(cut, preparation, preparation.companions(cut, 1), 1, GIVEN).counts
             assert (counts.rows, counts.by_spark) == (rows, way != "driver")
     assert not [
         topic
@@ -322,7 +323,7 @@ def test_cut_by_spark_makes_topics_and_schemas_of_tables_that_have_rows_or_of_fe
     cut = cut_between(first, second, START_TS, Ts(START_TS + 10))
     try:
         preparation.begin(cut)
-        assert job.run(cut, preparation, preparation.companions(cut, 1), 1).counts.rows == 2
+        assert job.run(cut, preparation, preparation.companions(cut, 1), 1, GIVEN).counts.rows == 2
     finally:
         job.close()
         schemas.close()

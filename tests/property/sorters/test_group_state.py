@@ -214,7 +214,7 @@ def test_who_may_go_on_has_its_entry_there_whatever_becomes_of_answers(
             assert server.entries()[f"f{number}"] == last
         if taken:
             with pytest.raises(SorterLockLostError, match="another service"):
-                state.confirm(key_of(begun(0, 0)))
+                state.ask(key_of(begun(0, 0))).wait()
         state.drop(key_of(begun(1, 0)))
         assert "f1" not in server.entries()
     finally:
@@ -233,6 +233,37 @@ def test_who_waits_for_an_answer_that_was_lost_is_refused_though_it_was_done() -
         state.begin(begun(0, 2))
         assert server.entries()["f0"] == begun(0, 2)
     finally:
+        state.close()
+
+
+def test_who_asks_goes_on_meanwhile_and_has_leave_when_its_entry_stands_there() -> None:
+    server: Any = Server([])
+    answered, come = threading.Event(), threading.Event()
+    commit = server.commit
+
+    def slow(operations: Any) -> Any:
+        come.set()
+        assert answered.wait(30)
+        return commit(operations)
+
+    server.commit = slow
+    state = GroupState(server, PATHS, "s", lambda assignment: None, lambda: False)
+    try:
+        leave, given = state.ask_to_begin(begun(0, 0)), []
+        assert come.wait(30)
+        given.append(leave.is_given)
+        answered.set()
+        leave.wait()
+        assert [*given, leave.is_given] == [False, True]
+        assert server.entries()["f0"] == begun(0, 0)
+        server.assign(range(1, FEEDS))
+        refused = state.ask_to_begin(begun(0, 1))
+        for _ in range(2):
+            with pytest.raises(SorterLockLostError, match="another service"):
+                refused.wait()
+        assert not refused.is_given
+    finally:
+        answered.set()
         state.close()
 
 
@@ -259,7 +290,7 @@ def test_figures_are_written_at_once_then_only_when_they_are_due_and_go_with_the
         monkeypatch.setattr(group_state, "FIGURES_S", 0.0)
         state.note(replace(begun(1, 0), figures=FeedFigures(windows_proven=10)))
         while figured(server)[0]["f1"].windows_proven < 10:
-            state.confirm(key_of(begun(1, 0)))
+            state.ask(key_of(begun(1, 0))).wait()
     finally:
         state.close()
 
@@ -276,7 +307,7 @@ def test_figures_that_a_former_holder_still_writes_say_nothing_of_the_next_one(
         server.assign(range(1, FEEDS))
         with pytest.raises(SorterLockLostError, match="another service"):
             state.begin(replace(former, figures=FeedFigures(windows_proven=2)))
-        state.confirm(key_of(begun(1, 0)))
+        state.ask(key_of(begun(1, 0))).wait()
         stood = decode_figures(server.nodes[PATHS.entry_figures("s", 0)][0])
         assert with_figures(begun(0, 0), stood).figures.windows_proven >= 1
         assert with_figures(replace(begun(0, 0), revision=2), stood).figures == FeedFigures()

@@ -24,6 +24,7 @@ from schemas.tidb.keys import row_key, table_span
 from sorters.core.cut.cut import ChangefeedFrontier, Cut, frontier_for, with_images
 from sorters.core.cut.cut_plan import plan_cuts
 from sorters.core.cut.images import LeftOut
+from sorters.cut.leave import GIVEN
 from sorters.cut.worker import gather_rows
 from sorters.run.epochs import Epochs
 
@@ -208,7 +209,7 @@ def epochs(image_name: str, waits_at: Ts | None = None, **parts_too: Any) -> Epo
     parts: Any = SimpleNamespace(wait_for_quota=lambda _: None, **parts_too)
     return Epochs(
         frontier=parts, frontier_topic="f", folder=parts, schemas=parts, preparation=parts, job=parts,
-        origin_ts=Ts(10), checkpoint_ts=Ts(10), target_ts=None, on_begin=lambda _: None, before_cut=lambda: None,
+        origin_ts=Ts(10), checkpoint_ts=Ts(10), target_ts=None, on_begin=lambda _: GIVEN, ask=lambda: GIVEN,
         on_progress=lambda _: None, stopping=lambda: False, share=parts, image_name=image_name,
         waits_at=waits_at,
     )  # fmt: skip

@@ -12,13 +12,15 @@ from sorters.core.mount.corrupt_rows import CorruptRows
 from sorters.cut.worker import CutCounts
 from sorters.run.cut_job import Ran
 from sorters.run.epochs import Epoch, Epochs
+from sorters.run.nodes.feed_lock import SorterLockLostError
 
 
 class Parts:
     """Stands in for all that an epoch is run with, and notes who is called."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_told: bool = False, error: Exception | None = None, refused: str = "") -> None:
         self.calls: list[str] = []
+        self._is_told, self._error, self._refused = is_told, error, refused
 
     def note(self, call: str, answer: Any = None) -> Any:
         self.calls.append(call)
@@ -29,6 +31,19 @@ class Parts:
 
     def begin(self, cut: Cut) -> None:
         self.note("prepare")
+
+    def asked(self, call: str) -> "Parts":
+        """Return a leave: this."""
+        self.note(call)
+        return self
+
+    def wait(self) -> None:
+        self.note("leave given")
+        if self._refused:
+            raise SorterLockLostError(self._refused)
+
+    def is_told(self, cut: Cut) -> bool:
+        return self._is_told
 
     def note_topics(self) -> None:
         self.note("partitions written")
@@ -42,7 +57,10 @@ class Parts:
     def companions(self, cut: Cut, encoded_at_ms: int) -> None:
         """Of no interest."""
 
-    def run(self, *_: object, backlog: bool) -> Ran:
+    def run(self, *orders: object, backlog: bool) -> Ran:
+        assert orders[-1] is self, "the job gets the leave"
+        if self._error is not None:
+            raise self._error
         self.note("sent")
         counts = CutCounts(rows=0, raw_bytes=0, corrupt=CorruptRows())
         return Ran(counts, Choice(runner=Runner.DRIVER, reason=Reason.CHEAPER_ON_DRIVER))
@@ -52,9 +70,8 @@ def cut(after_ts: int, upto_ts: int) -> Cut:
     return Cut(after_ts=Ts(after_ts), upto_ts=Ts(upto_ts), start=(0,), end=(1,), may_repeat=False, ddl_end=0)
 
 
-@pytest.mark.parametrize("repeat", [False, True])
-def test_epoch_is_begun_before_its_partitions_are_written_and_these_before_its_records(repeat: bool) -> None:
-    parts = Parts()
+def run(parts: Parts, *, repeat: bool = False) -> list[str]:
+    """Run an epoch of two cuts; return who was called."""
     shared: Any = parts
     epochs = Epochs(
         frontier=shared,
@@ -66,14 +83,35 @@ def test_epoch_is_begun_before_its_partitions_are_written_and_these_before_its_r
         origin_ts=Ts(10),
         checkpoint_ts=Ts(10),
         target_ts=None,
-        on_begin=lambda _: parts.note("epoch written"),
-        before_cut=lambda: parts.note("may write"),
+        on_begin=lambda _: shared.asked("epoch asked for"),
+        ask=lambda: shared.asked("cut asked for"),
         on_progress=lambda _: parts.note("done"),
         stopping=lambda: False,
     )
     last: FrontierRecord = shared
     epoch = Epoch(start=0, end=1, last=last, resolved_ts=Ts(30), cuts=(cut(10, 20), cut(20, 30)))
     epochs.run(epoch, repeat=repeat)
-    records = ["partitions written", "schemas sent", "sent", "done"]
-    first = ["prepare", "epoch written", *records]  # which confirms as well that it may be
-    assert parts.calls == [*([] if repeat else ["look 10"]), *first, "prepare", "may write", *records]
+    return parts.calls
+
+
+@pytest.mark.parametrize("repeat", [False, True])
+def test_epoch_is_begun_before_its_partitions_are_written_and_these_before_its_records(repeat: bool) -> None:
+    records = ["leave given", "partitions written", "schemas sent", "sent", "done"]
+    first = ["prepare", "epoch asked for", *records]  # which confirms as well that it may be
+    assert run(Parts(), repeat=repeat) == [
+        *([] if repeat else ["look 10"]), *first, "prepare", "cut asked for", *records
+    ]  # fmt: skip
+
+
+def test_cut_before_whose_records_nothing_stands_leaves_the_waiting_to_its_job() -> None:
+    first, second = ["epoch asked for", "sent", "done"], ["cut asked for", "sent", "done"]
+    assert run(Parts(is_told=True)) == ["look 10", "prepare", *first, "prepare", *second]
+
+
+def test_cut_that_fails_says_so_only_with_leave() -> None:
+    parts = Parts(is_told=True, error=ValueError("row"))
+    with pytest.raises(ValueError, match="row"):
+        run(parts)
+    assert parts.calls[-1] == "leave given"
+    with pytest.raises(SorterLockLostError, match="given to another"):
+        run(Parts(is_told=True, error=ValueError("row"), refused="given to another"))

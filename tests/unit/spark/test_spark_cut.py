@@ -23,6 +23,7 @@ from sorters.core.cut.runner import Choice, Reason, Runner
 from sorters.core.feed.feed import compile_feed
 from sorters.core.flow.ledger import CutFlow
 from sorters.core.mount.corrupt_rows import CorruptRows
+from sorters.cut.leave import GIVEN
 from sorters.cut.worker import CutCounts
 from sorters.log.blackhole_topics import BlackholeTopics
 from sorters.log.failures import TaskHangsError
@@ -143,7 +144,7 @@ class Changefeed:
     def run(self, after_ts: int, upto_ts: int, resynced: frozenset[TableId] = frozenset()) -> None:
         cut = replace(cut_of(1), after_ts=Ts(after_ts), upto_ts=Ts(upto_ts), resynced=resynced)
         self.preparation.begin(cut)
-        self.job.run(cut, self.preparation, self.preparation.companions(cut, 1), 1)
+        self.job.run(cut, self.preparation, self.preparation.companions(cut, 1), 1, GIVEN)
 
 
 @pytest.fixture

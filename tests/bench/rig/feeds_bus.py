@@ -20,6 +20,8 @@ from compose.local.bus import BusOptions, LocalBus
 from compose.stack.children import TIDEBUS
 from compose.stack.local import Addresses
 from consumers.control.changefeeds.store import ChangefeedRequest
+from edges.zookeeper.connection import zookeeper_client
+from edges.zookeeper.progress import read_entries
 from schemas.errors import BusError
 from schemas.ids import UpstreamId, physical_ms
 from schemas.sink.position import POSITION_HEADER, PositionClass, decode_position
@@ -29,6 +31,7 @@ from tests.bench.rig.upstream import SCHEMA, Upstream
 UPSTREAM = UpstreamId("feeds")
 CAPTURE, SORTERS = "capture", "sorters"
 START_TIMEOUT_S = 240.0
+SESSION_S = 10.0
 PROTOCOLS = ("canal-json", "avro", "open-protocol")
 TOPIC_PREFIX = "feed-"
 ALL_TABLES_EVERY = 5
@@ -102,6 +105,11 @@ class FeedsBus:
         own_cpu_s = {each.pid: cpu_s_of(each, with_ended=False) for each in ours}
         return Usage(time.monotonic(), sum(map(cpu_s_of, ours)), received_packets(port), own_cpu_s, servers)
 
+    def rows_total(self) -> int:
+        """Return how many messages of rows have been written so far, as changefeeds say it twice a second."""
+        with zookeeper_client(self.bus.addresses.zookeeper_access, SESSION_S) as zookeeper:
+            return sum(entry.rows_total for entry in read_entries(zookeeper.client, self.bus.zk_paths).values())
+
     def memory_mb(self) -> dict[str, float]:
         """Return the proportional sizes of all processes of the bus but Kafka."""
         others = {name: _pss_mb(psutil.Process(self.bus.part(name).pid)) for name in ("zookeeper", "registry")}
@@ -169,9 +177,11 @@ def start_sorters(bus: LocalBus, folder: Path, master: str, *more: str) -> None:
 
 
 class Arrivals:
-    """A consumer of all sink topics, from their ends at :meth:`follow` on. :meth:`close` must be called."""
+    """A consumer of sink topics, from their ends at :meth:`follow` on. :meth:`close` must be called."""
 
-    def __init__(self, kafka: str) -> None:
+    def __init__(self, kafka: str, *, every: int = 1) -> None:
+        """Of each changefeed's partitions it reads the first, and from there on each ``every``-th."""
+        self._every = every
         self._consumer = Consumer(
             {
                 "bootstrap.servers": kafka,
@@ -184,14 +194,12 @@ class Arrivals:
         self._followed: set[tuple[str, int]] = set()
 
     def follow(self) -> int:
-        """Take up the partitions that there are now; return their number."""
-        topics = self._consumer.list_topics(timeout=30).topics
-        partitions = {
-            (name, partition)
-            for name, topic in topics.items()
-            if name.startswith(TOPIC_PREFIX)
-            for partition in topic.partitions
-        }
+        """Take up the partitions that there are now; return how many of them it reads."""
+        of_feeds: dict[str, list[tuple[str, int]]] = {}
+        for name, topic in self._consumer.list_topics(timeout=30).topics.items():
+            if name.startswith(TOPIC_PREFIX):
+                of_feeds.setdefault(_feed_of(name), []).extend((name, number) for number in topic.partitions)
+        partitions = {each for found in of_feeds.values() for each in sorted(found)[:: self._every]}
         fresh = partitions - self._followed
         if fresh:
             self._consumer.incremental_assign([TopicPartition(*each, -1) for each in fresh])
@@ -208,8 +216,9 @@ class Arrivals:
             for message in messages:
                 position = decode_position(dict(message.headers() or [])[POSITION_HEADER])
                 if position.position_class is PositionClass.ROW:
-                    name = message.topic()[len(TOPIC_PREFIX) :].split("_", 1)[0]
-                    lags.setdefault(name, []).append(arrived_s - physical_ms(position.commit_ts) / 1000)
+                    lags.setdefault(_feed_of(message.topic()), []).append(
+                        arrived_s - physical_ms(position.commit_ts) / 1000
+                    )
         return lags
 
     def close(self) -> None:
@@ -241,6 +250,10 @@ def percentiles(lags: dict[str, list[float]]) -> dict[str, float]:
 
 def _name(number: int) -> str:
     return f"f{number:03}"
+
+
+def _feed_of(topic: str) -> str:
+    return topic[len(TOPIC_PREFIX) :].split("_", 1)[0]
 
 
 def cpu_s_of(process: psutil.Process, *, with_ended: bool = True) -> float:

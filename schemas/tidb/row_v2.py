@@ -7,7 +7,8 @@ and offsets 2, or 4 and 4 in a large row. All little-endian.
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import pairwise
+from functools import lru_cache
+from itertools import accumulate, pairwise
 
 from schemas.errors import CorruptDataError
 
@@ -94,15 +95,20 @@ def _decode(value: bytes) -> tuple[RowV2, int]:
 
 def encode_row_v2(columns: Mapping[int, bytes | None]) -> bytes:
     """Return a v2 row without checksum; values are the bytes that :func:`decode_row_v2` gives."""
-    present = sorted((column_id, data) for column_id, data in columns.items() if data is not None)
-    null = sorted(column_id for column_id, data in columns.items() if data is None)
-    data = b"".join(item for _, item in present)
-    large = any(column_id > _SMALL_ID_MAX for column_id in columns) or len(data) > _SMALL_DATA_MAX
+    ids = sorted(columns)
+    values = [data for column_id in ids if (data := columns[column_id]) is not None]
+    nulls = len(ids) - len(values)
+    if nulls:
+        ids.sort(key=lambda column_id: columns[column_id] is None)  # stable: both parts stay in order
+    data = b"".join(values)
+    large = len(data) > _SMALL_DATA_MAX or max(ids, default=0) > _SMALL_ID_MAX
+    head = _head(len(values), nulls, large=large)
+    flags = _FLAG_LARGE if large else 0
+    return head.pack(VERSION_BYTE, flags, len(values), nulls, *ids, *accumulate(map(len, values))) + data
+
+
+@lru_cache(maxsize=1024)
+def _head(values: int, nulls: int, *, large: bool) -> struct.Struct:
+    """Return the form of all that stands before the data."""
     id_code, end_code = ("I", "I") if large else ("B", "H")
-    ends, total = [], 0
-    for _, item in present:
-        total += len(item)
-        ends.append(total)
-    ids = [column_id for column_id, _ in present] + null
-    head = bytes((VERSION_BYTE, _FLAG_LARGE if large else 0)) + _COUNTS.pack(len(present), len(null))
-    return head + struct.pack(f"<{len(ids)}{id_code}", *ids) + struct.pack(f"<{len(ends)}{end_code}", *ends) + data
+    return struct.Struct(f"<BBHH{values + nulls}{id_code}{values}{end_code}")

@@ -199,7 +199,7 @@ class Arrivals:
         for name, topic in self._consumer.list_topics(timeout=30).topics.items():
             if name.startswith(TOPIC_PREFIX):
                 of_feeds.setdefault(_feed_of(name), []).extend((name, number) for number in topic.partitions)
-        partitions = {each for found in of_feeds.values() for each in sorted(found)[:: self._every]}
+        partitions = {each for parts in of_feeds.values() for each in sorted(parts)[:: self._every]}
         fresh = partitions - self._followed
         if fresh:
             self._consumer.incremental_assign([TopicPartition(*each, -1) for each in fresh])

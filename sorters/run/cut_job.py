@@ -49,8 +49,9 @@ class RunBy:
     """Whether executors have machines of their own (:func:`sorters.core.cut.runner.is_cluster`)."""
     tasks: int = 1
     """That run at once, on cores of their own."""
-    is_warm: Callable[[], bool] = lambda: False
-    """Whether Spark runs already: the driver waits for no start of it, unless somebody asked for that."""
+    is_warm: Callable[[], bool] = lambda: True
+    """Whether Spark runs already: the driver waits for no start of it, unless somebody asked for that. It holds more of
+    a cut where it does not (``COLD_DRIVER_RATIO``), so who does not say it is taken for one whose Spark runs."""
     by_changefeed: Runner | None = None
     """The changefeed's option; None: ``auto``."""
     by_service: Runner | None = None

@@ -34,6 +34,7 @@ from sorters.cut.leave import AskedAtOnce
 from sorters.log.failures import bus_error
 from sorters.log.frontier_reader import FrontierReader
 from sorters.log.raw_topic_reader import raw_topic_reader
+from sorters.run.cut_job import RunBy
 from sorters.run.epochs import CutProgress
 from sorters.run.feed_run import FeedRun
 from sorters.run.job import SorterOptions
@@ -216,6 +217,7 @@ class SorterRecovery:
                 checkpoint_ts=checkpoint_ts,
                 ask=lambda: AskedAtOnce(lock.check),
                 on_progress=note,
+                run_by=RunBy(is_warm=lambda: self._spark.is_started),
                 image_name=image_feed(info.namespace, info.changefeed_id, edition.created_zxid),
                 next_fence=lock.fences(),
             )

@@ -17,6 +17,7 @@ from schemas.nodes.changefeed import NAMESPACE_DEFAULT, ChangefeedInfo
 from schemas.rawlog.topics import raw_topics
 from sorters.cut.leave import GIVEN
 from sorters.log.failures import HistoryLostError, bus_error
+from sorters.run.cut_job import RunBy
 from sorters.run.epochs import CutProgress
 from sorters.run.feed_run import FeedRun
 from sorters.spark.session import Session, SparkOnDemand, create_session
@@ -56,7 +57,12 @@ class Remounted:
     corrupt_rows: int
 
 
-def remount(spark: Session, order: Remount, on_progress: Callable[[CutProgress], None] = lambda _: None) -> Remounted:
+def remount(
+    spark: Session,
+    order: Remount,
+    on_progress: Callable[[CutProgress], None] = lambda _: None,
+    run_by: RunBy | None = None,
+) -> Remounted:
     """Write an interval; return when everything is acknowledged.
 
     Raises:
@@ -93,6 +99,7 @@ def remount(spark: Session, order: Remount, on_progress: Callable[[CutProgress],
             checkpoint_ts=order.from_ts,
             ask=lambda: GIVEN,
             on_progress=note,
+            run_by=run_by,
         )
         run.run_to_target()
     except Exception as error:
@@ -128,6 +135,6 @@ def remount_alone(order: Remount, master: str, on_progress: Callable[[CutProgres
     check(order)
     spark = SparkOnDemand(lambda: create_session(master, f"tidebus-{order.name}", order.data_dir))
     try:
-        return remount(spark.get, order, on_progress)
+        return remount(spark.get, order, on_progress, RunBy(is_warm=lambda: spark.is_started))
     finally:
         spark.stop()

@@ -224,8 +224,9 @@ def test_driver_holds_more_of_a_cut_while_there_is_no_spark(
     assert (job.choose(cut_of(1_000)), job.choose(cut_of(4_000)), job.choose(cut_of(4_001))) == (held, held, too_large)
     assert (job.is_small(cut_of(4_000)), job.is_small(cut_of(4_001))) == (True, False)
     is_warm.set()
-    assert (job.choose(cut_of(1_000)), job.choose(cut_of(1_001))) == (held, too_large)
-    assert (job.is_small(cut_of(1_000)), job.is_small(cut_of(1_001))) == (True, False)
+    for warm in (job, Changefeed(session, schema("a")).job):  # who does not say may have a Spark
+        assert (warm.choose(cut_of(1_000)), warm.choose(cut_of(1_001))) == (held, too_large)
+        assert (warm.is_small(cut_of(1_000)), warm.is_small(cut_of(1_001))) == (True, False)
 
 
 def test_no_name_is_made_for_cuts_of_the_driver(monkeypatch: pytest.MonkeyPatch, session: PlannedSession) -> None:

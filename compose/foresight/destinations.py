@@ -10,7 +10,7 @@ from schemas.config.sink.lake_layout import PartitionTerm
 from schemas.ddl.schema_change import StoredTable
 from schemas.ddl.schema_store import SchemaStore
 from schemas.errors import BusError
-from schemas.ids import Ts
+from schemas.ids import TableId, Ts
 from schemas.nodes.changefeed import NAMESPACE_DEFAULT
 from schemas.sink.file_names import path_name, schema_path_name
 from schemas.tidb.table import TableVersion
@@ -101,28 +101,47 @@ def destined(config: ChangefeedConfig, schemas: SchemaStore, ts: Ts) -> Destinat
     return Destination(ts=ts, kind=kind_of(config), tables=tables, notes=tuple(notes))
 
 
-def refused_tables(config: ChangefeedConfig, tables: Iterable[StoredTable]) -> Iterator[RefusedTable]:
-    """Yield what a lake's sink would stop at, or passes over, in the order of ``tables``; of another sink nothing.
-
-    Raises:
-        BusError: the settings do not compile, or a TableInfo does not decode.
+class LakeRefusals:
+    """What one lake's sink would stop at, or passes over. Each version of a table is looked at once: that takes a ms,
+    and there may be 100,000.
     """
-    if not config.uri.is_lake:
-        return
-    feed = compile_feed(config, NAMESPACE_DEFAULT)
-    for stored in tables:
+
+    def __init__(self, config: ChangefeedConfig) -> None:
+        """
+        Raises:
+            BusError: the settings do not compile.
+        """
+        self._config, self._feed = config, compile_feed(config, NAMESPACE_DEFAULT)
+        self._known: dict[tuple[TableId, Ts, str, str], RefusedTable | None] = {}
+        """By id, version and names, of the tables that were asked for last."""
+
+    def among(self, tables: Iterable[StoredTable]) -> list[RefusedTable]:
+        """Return those of ``tables`` that it refuses, in their order.
+
+        Raises:
+            BusError: a TableInfo does not decode.
+        """
+        known, refused = dict[tuple[TableId, Ts, str, str], RefusedTable | None](), list[RefusedTable | None]()
+        for stored in tables:
+            if not self._feed.filter.matches(stored.schema, stored.table):
+                continue
+            version = (stored.table_id, stored.version, stored.schema, stored.table)
+            known[version] = self._known[version] if version in self._known else self._refusal(stored)
+            refused.append(known[version])
+        self._known = known
+        return [each for each in refused if each is not None]
+
+    def _refusal(self, stored: StoredTable) -> RefusedTable | None:
         name = f"{stored.schema}.{stored.table}"
-        if not feed.filter.matches(stored.schema, stored.table):
-            continue
-        if not feed.contains(stored.schema, stored.table, eligible=stored.eligible):
-            yield RefusedTable(table=name, code=TableIneligibleError.code, reason=_LEFT_OUT)
-            continue
+        if not self._feed.contains(stored.schema, stored.table, eligible=stored.eligible):
+            return RefusedTable(table=name, code=TableIneligibleError.code, reason=_LEFT_OUT)
         table = stored.decode()
         try:
-            _lake_table(name, table, feed.routes.version(table), config)
+            _lake_table(name, table, self._feed.routes.version(table), self._config)
         except BusError as misfit:
             reason = misfit.fields.get("reason", misfit.message)
-            yield RefusedTable(table=name, code=misfit.code, reason=str(reason))
+            return RefusedTable(table=name, code=misfit.code, reason=str(reason))
+        return None
 
 
 def as_lines(destination: Destination) -> Iterator[str]:

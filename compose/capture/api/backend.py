@@ -17,12 +17,13 @@ from kazoo.exceptions import NoNodeError
 
 from compose.capture.api.addresses import ApiAddresses
 from compose.capture.api.key_range_rules import raw_keys
+from compose.capture.api.lake_refusals import KnownRefusals
 from compose.capture.api.resync_rules import check_backfill, check_resync
 from compose.capture.api.upstream_pd import UpstreamPd
 from compose.capture.api.upstream_tables import UpstreamTables
 from compose.capture.prologue.start import OldHistory, check_prologue, held_history
 from compose.changefeeds import check_eligible, check_resume_ts, create_changefeed, tables_body
-from compose.foresight.destinations import destined, refused_tables
+from compose.foresight.destinations import destined
 from compose.foresight.explain import as_json, explained, raw_log_schemas
 from compose.foresight.first_messages import first_messages
 from compose.log_lines import keep_recent_lines
@@ -61,6 +62,7 @@ from edges.zookeeper.session import Session
 from schemas.config.changefeed import load_changefeed
 from schemas.config.parse.references import with_secrets
 from schemas.config.settings import ChangefeedConfig
+from schemas.config.sink.schemes import is_lake_scheme, sink_scheme
 from schemas.ddl.schema_change import StoredTable
 from schemas.errors import BusError
 from schemas.ids import CaptureId, RegionId, TableId, Ts, UpstreamId
@@ -92,7 +94,7 @@ class ApiBackend:
         self.capture, self.cluster, self.is_stopping = capture, addresses.cluster, is_stopping
         self._session, self._paths, self._addresses = session, paths, addresses
         self._pull, self._rule, self.scheduling = pull, rule, scheduling
-        self._tables = UpstreamTables(addresses.kafka)
+        self._tables, self._refusals = UpstreamTables(addresses.kafka), KnownRefusals()
         self._recent_lines = keep_recent_lines()
         self._services = ServiceNodes(session, paths)
         self._control = ChangefeedControl(session, paths)
@@ -211,10 +213,10 @@ class ApiBackend:
         return [stored[name] for name in tables]
 
     def refused_tables(self, feed: StoredFeed) -> Sequence[Mapping[str, str]]:
-        config = load_changefeed(feed.info.sink_uri, feed.info.config)
-        if not config.uri.is_lake:
+        if not is_lake_scheme(sink_scheme(feed.info.sink_uri)):
             return []
-        return [asdict(refused) for refused in refused_tables(config, self._tables.now(feed.info.upstream))]
+        tables = self._tables.now(feed.info.upstream)
+        return [asdict(refused) for refused in self._refusals.among(feed.info, tables)]
 
     def proofs(self, feed: StoredFeed, records_max: int) -> Sequence[Mapping[str, object]]:
         return newest_proofs(self._addresses.kafka, feed.info, records_max)

@@ -1,17 +1,24 @@
 """What a changefeed would do with each table where its sink is no Kafka, by hand and over a recording of a TiDB."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from compose.capture.api import lake_refusals
+from compose.capture.api.lake_refusals import KnownRefusals
 from compose.cli import run_cli
-from compose.foresight.destinations import DestinedTable, as_lines, destined, refused_tables
+from compose.foresight.destinations import DestinedTable, LakeRefusals, as_lines, destined
 from compose.foresight.explain import recorded_schemas
 from compose.foresight.first_messages import messages_of
 from compose.foresight.recorded import read_recorded_log
 from schemas.config.changefeed import load_changefeed
-from schemas.ids import Ts
+from schemas.config.settings import ChangefeedConfig
+from schemas.ddl.schema_change import StoredTable, stored_table
+from schemas.ids import Ts, UpstreamId
+from schemas.nodes.changefeed import ChangefeedInfo
+from schemas.tidb.table import TableVersion
 from tests.support.recorded.ddl_jobs import PRIMARY, column, snapshot, table_info
 from tests.support.recorded.mounting import recorded_store
 from tests.support.recorded.recording import TIDB_DATA
@@ -82,13 +89,12 @@ def test_lake_table_has_iceberg_types_and_what_cannot_be_one_says_why() -> None:
             ],
         ),
         ("iceberg://?warehouse=file:///w", {"force-replicate": True, "filter": {"rules": ["shop.no_key"]}}, []),
-        ("mysql://root@127.0.0.1:3306/", {}, []),
     ],
 )
 def test_lake_says_which_tables_it_refuses_or_passes_over_and_why(
     uri: str, config: dict[str, Any], refused: list[tuple[str, str, str]]
 ) -> None:
-    shown = list(refused_tables(load_changefeed(uri, config), STORE.stored_at(Ts(10))))
+    shown = LakeRefusals(load_changefeed(uri, config)).among(STORE.stored_at(Ts(10)))
     assert [(each.table, each.code) for each in shown] == [(table, code) for table, code, _ in refused]
     assert all(why in each.reason for each, (*_, why) in zip(shown, refused, strict=True))
 
@@ -124,3 +130,54 @@ def test_first_rows_of_a_sink_without_messages_are_those_that_tidb_wrote(uri: st
     assert {row["op"] for row in rows} == {"insert", "update"}
     assert all(set(json.loads(row["value"]["text"])) >= {"id"} for row in rows)
     assert [row["commit_ts"] for row in rows] == sorted(row["commit_ts"] for row in rows)
+
+
+def test_lake_looks_once_at_each_version_of_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    real, decoded = StoredTable.decode, list[str]()
+
+    def decode(stored: StoredTable) -> TableVersion:
+        decoded.append(stored.table)
+        return real(stored)
+
+    monkeypatch.setattr(StoredTable, "decode", decode)
+    config = {"force-replicate": True, "filter": {"rules": ["shop.*", "!shop.no_key"]}}
+    refusals = LakeRefusals(load_changefeed("iceberg://?warehouse=file:///w", config))
+    items, _, odd = sorted(STORE.stored_at(Ts(10)), key=lambda stored: stored.table_id)
+    assert [each.table for each in refusals.among([odd, items])] == ["shop.odd:name"]
+    assert [each.table for each in refusals.among([items, odd])] == ["shop.odd:name"]
+    assert sorted(decoded) == ["items", "odd:name"]
+    clash = [ID, column(2, "_tidb_op") | {"offset": 1}]
+    changed = stored_table(table_info(112, "items", columns=clash), schema_id=1, schema="shop", version=Ts(20))
+    assert [each.table for each in refusals.among([changed])] == ["shop.items"]
+    assert refusals.among([items]) == [], "as it was before the ddl"
+    assert decoded[2:] == ["items", "items"], "what was not asked for last is forgotten"
+
+
+def test_refusals_of_a_lake_are_kept_by_its_settings_and_upstream(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[ChangefeedConfig] = []
+
+    class Made(LakeRefusals):
+        def __init__(self, config: ChangefeedConfig) -> None:
+            made.append(config)
+            super().__init__(config)
+
+    monkeypatch.setattr(lake_refusals, "LakeRefusals", Made)
+    monkeypatch.setattr(lake_refusals, "FEEDS_KEPT", 2)
+    known, stored = KnownRefusals(), list(STORE.stored_at(Ts(10)))
+    append = ChangefeedInfo(
+        changefeed_id="a", upstream=UpstreamId("u"), sink_uri="iceberg://?warehouse=file:///w",
+        config={"force-replicate": True}, start_ts=Ts(1),
+    )  # fmt: skip
+    upsert = replace(append, config={}, sink_uri="iceberg://?warehouse=file:///w&mode=upsert")
+    elsewhere = replace(append, upstream=UpstreamId("v"))
+    for info, refused, count in (
+        (append, ["shop.odd:name"], 1),
+        (replace(append, changefeed_id="b", start_ts=Ts(5)), ["shop.odd:name"], 1),
+        (upsert, ["shop.no_key", "shop.odd:name"], 2),
+        (append, ["shop.odd:name"], 2),
+        (elsewhere, ["shop.odd:name"], 3),
+        (append, ["shop.odd:name"], 3),
+        (upsert, ["shop.no_key", "shop.odd:name"], 4),
+    ):
+        assert [each.table for each in known.among(info, stored)] == refused
+        assert len(made) == count

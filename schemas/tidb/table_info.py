@@ -201,13 +201,19 @@ def _flag(raw: JsonObject) -> int:
 
 def _own_flags(raw: JsonObject, handle_index_id: int) -> CdcFlag:
     """The flags that come from the column's own FieldType."""
-    mysql_flag = _flag(raw)
-    flag = CdcFlag.BINARY if object_in(raw, "type")["Charset"] == "binary" else CdcFlag(0)
-    if _generated(raw):
+    is_binary, is_handle = object_in(raw, "type")["Charset"] == "binary", handle_index_id == HANDLE_INDEX_PK_IS_HANDLE
+    return _flags_of(_flag(raw), is_binary, _generated(raw), is_handle)
+
+
+@lru_cache(maxsize=1_024)
+def _flags_of(mysql_flag: int, is_binary: bool, generated: bool, is_handle: bool) -> CdcFlag:
+    """Put them together: slow by enums of Python's, and few columns differ in them."""
+    flag = CdcFlag.BINARY if is_binary else CdcFlag(0)
+    if generated:
         flag |= CdcFlag.GENERATED
     if mysql_flag & MysqlFlag.PRIMARY_KEY:
         flag |= CdcFlag.PRIMARY_KEY
-        if handle_index_id == HANDLE_INDEX_PK_IS_HANDLE:
+        if is_handle:
             flag |= CdcFlag.HANDLE_KEY
     if mysql_flag & MysqlFlag.UNIQUE_KEY:
         flag |= CdcFlag.UNIQUE_KEY

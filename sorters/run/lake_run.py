@@ -123,6 +123,8 @@ class LakeRun:
         self._damage, self._damaged = DamageNotes(f"{info.namespace}/{info.changefeed_id}"), 0
         """The number is of the cut that is run."""
         self._rows: LakeRows | None = None
+        self._last: Cut | None = None
+        """All of it has been written."""
         self._thread: threading.Thread | None = None
         self._failure: BusError | None = None
 
@@ -208,7 +210,7 @@ class LakeRun:
                 continue
             compaction_s = self._config.sink.iceberg.compaction_interval_s
             if 0 < compaction_s <= time.monotonic() - maintained_at and not self._stopping.is_set():
-                tables.maintain(self._stopping.is_set)
+                tables.maintain(self._last, self._schemas.store, self._stopping.is_set)
                 maintained_at = time.monotonic()
             self._stopping.wait(self._config.sink.iceberg.commit_interval_s)
             self._sources.check_log()
@@ -246,7 +248,7 @@ class LakeRun:
             if written is None:
                 break
             self._share.note_rows(written.rows)
-            self._checkpoint_ts = cut.upto_ts
+            self._checkpoint_ts, self._last = cut.upto_ts, cut
             self._on_progress(
                 CutProgress(
                     checkpoint_ts=cut.upto_ts,

@@ -80,9 +80,16 @@ def expire(table: LakeTable, kept_s: float = KEPT_S) -> int:
 
 
 def maintain_each(
-    tables: Iterable[LakeTable], session: Any, check_lease: Callable[[], None], is_stopping: Callable[[], bool]
+    tables: Iterable[LakeTable],
+    session: Any,
+    settle: Callable[[LakeTable], None],
+    check_lease: Callable[[], None],
+    is_stopping: Callable[[], bool],
 ) -> None:
-    """Compact tables and let their snapshots expire. What fails is tried again next time: no row waits for it."""
+    """Compact tables and let their snapshots expire. What fails is tried again next time: no row waits for it.
+
+    ``settle`` is called of each first, to end what keeps it from compaction and is over.
+    """
     from py4j.protocol import Py4JError  # comes with pyspark, which only a run needs
 
     for table in tables:
@@ -90,6 +97,8 @@ def maintain_each(
             return
         check_lease()
         try:
+            if table.resync() is not None:
+                settle(table)
             done, expired = compact(table, session), expire(table)
         except Py4JError as error:
             log.warning("lake table is not compacted", extra={"table": str(table.name), "reason": str(error)[:500]})

@@ -42,6 +42,19 @@ def end_resync(table: LakeTable, ddl_ts: Ts, check_lease: Callable[[], None]) ->
     _say_ended(table)
 
 
+def end_idle_resync(table: LakeTable, step: TableStep | None, after_ts: Ts, check_lease: Callable[[], None]) -> None:
+    """Let a table that had no rows in a step, which begins at ``after_ts``, forget a resync that is over by the step,
+    as its next rows would: nobody compacts it until then.
+    """
+    noted = table.resync()
+    if noted is None or step is None or table.progress().watermark_ts > after_ts:
+        return
+    if resync_after(noted, step, table.files_upto()) is None:
+        check_lease()
+        table.end_resync()
+        _say_ended(table)
+
+
 def _say_ended(table: LakeTable) -> None:
     log.warning(
         "lake table is backfilled from here on, not resynced: rows that the source has no more may stay, ask again",

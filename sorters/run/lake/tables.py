@@ -15,6 +15,7 @@ from schemas.tidb.table import TableVersion
 from sorters.core.cut.cut import Cut
 from sorters.core.cut.images import LeftOut
 from sorters.core.feed.feed import CompiledFeed
+from sorters.core.feed.scope import table_at
 from sorters.core.lake.changes import written_columns
 from sorters.core.lake.columns import key_names
 from sorters.core.lake.commits import LakeProgress, is_torn, may_tag, unfinished_tag
@@ -29,8 +30,9 @@ from sorters.run.lake.known_tables import KnownTables
 from sorters.run.lake.maintenance import maintain_each
 from sorters.run.lake.moves import Move, NotOfferedError, Tagging, publish, publish_all
 from sorters.run.lake.names import LakeName
-from sorters.run.lake.resyncs import resyncing_move
+from sorters.run.lake.resyncs import end_idle_resync, resyncing_move
 from sorters.run.lake.rows import LakeRows
+from sorters.run.lake.table import LakeTable
 from sorters.run.lake.tags import note_images, tag_each, untag_each
 
 log = logging.getLogger(__name__)
@@ -58,7 +60,7 @@ class LakeTables:
     ) -> None:
         """``check_lease`` raises where this process must write nothing more."""
         self._catalog, self._rows, self._settings = catalog, rows, settings
-        self._check_lease = check_lease
+        self._check_lease, self._feed = check_lease, feed
         self._files = LakeFiles(rows.session._jvm, catalog.owner.branch)
         self._tables = KnownTables(catalog, settings, feed)
         self._ddl = LakeDdl(self._tables, rows, self._files, settings, feed, check_lease)
@@ -206,9 +208,16 @@ class LakeTables:
         log.info("catalog moves no tables together: they move one by one", extra={"reason": str(error)})
         self._catalog.transacts = False
 
-    def maintain(self, is_stopping: Callable[[], bool]) -> None:
-        """Compact each table and let its snapshots expire."""
-        maintain_each(self._tables.each(), self._rows.session, self._check_lease, is_stopping)
+    def maintain(self, last: Cut | None, store: SchemaStore, is_stopping: Callable[[], bool]) -> None:
+        """Compact each table and let its snapshots expire; ``last`` is the last cut of which all has been written."""
+
+        def settle(table: LakeTable) -> None:
+            stored = None if last is None else table_at(store, table.table_id, last.upto_ts, self._feed)
+            if last is not None and stored is not None:
+                step = self.table_step(store.decoded(stored), last)
+                end_idle_resync(table, step, last.after_ts, self._check_lease)
+
+        maintain_each(self._tables.each(), self._rows.session, settle, self._check_lease, is_stopping)
 
     def name(self, version: TableVersion) -> LakeName:
         """See :meth:`KnownTables.name`."""

@@ -1,5 +1,6 @@
 """Lake tables whose rows come anew: by resync, by backfill, and where a table comes back that had left."""
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -236,3 +237,47 @@ def test_lake_table_that_left_the_changefeed_and_comes_back_with_an_image_has_no
     tags = lake.tags("bank", "credit")
     assert not {ts for ts in tags if back_ts <= ts < imaged.barriers[-1]}, "none while the image is to come"
     assert lake.tags("bank", "debit") == {ts for ts in tags if not left_ts <= ts < back_ts}
+
+
+@nightly
+@patient
+def test_lake_tables_whose_resync_ended_early_are_compacted_though_they_get_no_more_rows(
+    bank: LakeBank, sorter: Sorter, lake: Lake
+) -> None:
+    uri = f"iceberg://?warehouse=file://{lake.folder}&mode=upsert&commit-interval=1s&compaction-interval=1s"
+    sorter.create(bank.log.upstream, uri, start_ts=START_TS)
+    imaged = ImagedBank(bank, feed_name(sorter))
+    bank.open()
+    sorter.start()
+    waits, openings = (ImageFeed(feed=imaged.feed, resync=BOTH),), (opening_of(DEBIT), opening_of(CREDIT))
+    imaged.advance(feeds=waits)
+    chunks = imaged.imaged(openings, feeds=waits)
+    imaged.advance(feeds=waits, chunks=chunks)
+    begun = tuple(
+        TableImage(table_id=table, feeds=(imaged.feed,), done=(keys,))
+        for table, keys in zip((DEBIT, CREDIT), openings, strict=True)
+    )
+    sorter.wait_checkpoint(bank.ts, 500)
+    for _ in range(6):  # files enough to be worth it
+        bank.transfer(10)
+        imaged.advance(feeds=waits, tables=begun)
+        sorter.wait_checkpoint(bank.ts, 500)
+    for name in TABLES.values():
+        assert "tidebus.resync" in lake.table("bank", name).properties
+    files = {name: lake.data_files("bank", name) for name in TABLES.values()}
+    assert min(files.values()) >= 5, "none was compacted"
+
+    def is_compacted(name: str) -> bool:
+        return lake.data_files("bank", name) < files[name]
+
+    deadline = time.monotonic() + 300
+    while not all(map(is_compacted, TABLES.values())):
+        assert time.monotonic() < deadline, sorter.log()[-2000:]
+        imaged.advance(feeds=(ImageFeed(feed=imaged.feed),))
+        sorter.wait_checkpoint(bank.ts, 500)
+    assert sorter.stop() == 0
+    log = (sorter.data_dir / "sorter.log").read_text()
+    assert log.count("lake table is backfilled from here on") == len(TABLES)
+    for name in TABLES.values():
+        assert "tidebus.resync" not in lake.table("bank", name).properties
+    assert _held(lake) == bank.at[bank.ts]

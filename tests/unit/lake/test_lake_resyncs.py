@@ -10,12 +10,15 @@ from schemas.config.changefeed import load_changefeed
 from schemas.ddl.job import DdlType
 from schemas.ddl.schema_store import SchemaStore
 from schemas.ids import TableId, Ts
-from schemas.rawlog.images import ImageChunk, KeyRange, opening_of
+from schemas.rawlog.images import IdRange, ImageChunk, KeyRange, opening_of
+from sorters.core.cut.cut import Cut
 from sorters.core.feed.feed import compile_feed
 from sorters.core.lake.commits import LakeProgress
 from sorters.core.lake.resync import LakeResync, TableStep
+from sorters.run.lake import maintenance
 from sorters.run.lake.files import LakeFiles
-from sorters.run.lake.resyncs import end_resync, resyncing_move
+from sorters.run.lake.maintenance import Compacted
+from sorters.run.lake.resyncs import end_idle_resync, end_resync, resyncing_move
 from sorters.run.lake.table import LakeTable
 from sorters.run.lake.tables import LakeTables
 from tests.support.recorded.ddl_jobs import job, snapshot, table_info
@@ -160,3 +163,49 @@ def test_ddl_by_which_rows_come_or_go_unseen_ends_a_resync_though_a_filter_leave
     lake.follow(change, store)
     assert (table.noted is None) is ends
     assert not other.done
+
+
+PART = LakeResync(TableId(11), 4, BOTH, (KeyRange(opening_of(P2).start, opening_of(P2).end),), frozenset({P1}))
+OVER, GOES_ON = _step(waiting=frozenset()), _step(waiting=frozenset({P2}))
+
+
+@pytest.mark.parametrize(
+    ("noted", "step", "after_ts", "ends"),
+    [
+        (PART, OVER, Ts(20), True),
+        (PART, OVER, Ts(19), False),  # it has had rows behind the step's start: the step may be older than its note
+        (PART, GOES_ON, Ts(20), False),
+        (PART, None, Ts(20), False),  # of a table that there is no more, a ddl says what becomes of it
+        (None, OVER, Ts(20), False),
+    ],
+)
+def test_idle_table_forgets_a_resync_that_is_over_before_it_is_compacted(
+    noted: LakeResync | None, step: TableStep | None, after_ts: Ts, ends: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    table, leases = _Table(noted=noted), list[None]()
+    end_idle_resync(cast("LakeTable", table), step, after_ts, lambda: leases.append(None))
+    assert table.done == (["end"] if ends else [])
+    assert len(leases) == ends
+    assert ("ask again" in caplog.text) is ends
+
+
+def test_maintenance_ends_the_note_of_an_idle_table_by_the_last_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = _Table(noted=PART)
+    config, feed = load_changefeed(URI, {}), compile_feed(load_changefeed(URI, {}), "default")
+    lake = LakeTables(MagicMock(load=lambda _: table), MagicMock(), config.sink.iceberg, feed, lambda: None)
+    store = _store()
+    parted = next(each for each in store.stored_at(Ts(20)) if each.table_id == 11)
+    assert lake.progress(parted.decode()) is not None
+    compacted: list[LakeResync | None] = []
+
+    def compact(table: _Table, _: object) -> Compacted:
+        compacted.append(table.noted)
+        return Compacted(0, 0, 0)
+
+    monkeypatch.setattr(maintenance, "compact", compact)
+    monkeypatch.setattr(maintenance, "expire", lambda *_: 0)
+    cut = Cut(after_ts=Ts(20), upto_ts=Ts(30), start=(), end=(), may_repeat=False, ddl_end=0)
+    waits = replace(cut, resync=(IdRange(P2, P2),))
+    for last in (None, waits, replace(cut, after_ts=Ts(10)), cut):
+        lake.maintain(last, store, lambda: False)
+    assert compacted == [PART, PART, PART, None]

@@ -249,9 +249,10 @@ def dying(method):
         left -= 1
         if left <= 0 and {before}:
             os.killpg(0, signal.SIGKILL)
-        method(*args, **more)
+        done = method(*args, **more)
         if left <= 0:
             os.killpg(0, signal.SIGKILL)
+        return done
     return call
 LakeTable.{method} = dying(LakeTable.{method})
 """

@@ -1,7 +1,7 @@
 """One run of a changefeed, from start to stop, with everything that it needs::
 
-follow the frontier: cut after cut, by driver or Spark --more than one large cut waits--> catch up: a streaming query
-                                                       <--it has run what there was------
+follow the frontier: cut after cut, by driver or Spark --many large cuts wait---> catch up: a streaming query
+                                                       <--it has run what there was--
 """
 
 import contextlib

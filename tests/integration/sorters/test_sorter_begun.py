@@ -23,8 +23,9 @@ from schemas.ids import Ts
 from schemas.rawlog.frontier import FrontierRecord
 from schemas.rawlog.topics import raw_topics
 from schemas.sink.position import PositionClass, decode_position
+from sorters.core.cut import cut_plan
 from sorters.core.cut.beginning import decode_begun
-from sorters.core.cut.cut_plan import plan_cuts
+from sorters.core.cut.cut_plan import QUERY_OFFSETS_MIN, plan_cuts
 from sorters.cut.leave import GIVEN, Leave
 from sorters.cut.sink_writer import SinkWriter
 from sorters.cut.small_cut import SmallCut
@@ -32,6 +33,7 @@ from sorters.run import cut_job, epochs, feed_run
 from sorters.run.epochs import CutProgress
 from sorters.run.feed_run import FeedRun
 from sorters.run.nodes.status import StatusBoard
+from sorters.spark.jobs.spark_counts import OF_PROCESS
 from sorters.spark.session import create_session
 from tests.support.processes.sorter_process import Sorter
 from tests.support.rawlog.raw_log import START_TS, RawLog, SinkRecord, read_topic, recorded, sbtest1_changes
@@ -72,8 +74,8 @@ def ending(self, may_write):
     end(self, may_write)
 SinkWriter.write, feed_run.FeedRun.end = in_two, ending
 """
-SMALL, SPARK = 2**40, -1
-"""Bytes up to which the driver does a cut by itself."""
+WAYS = {"small": (2**40, QUERY_OFFSETS_MIN), "jobs": (-1, QUERY_OFFSETS_MIN), "query": (-1, 1)}
+"""Bytes up to which the driver does a cut by itself; raw records from which on a query runs several that are larger."""
 
 
 class DiedError(Exception):
@@ -216,16 +218,18 @@ class Machine:
 @pytest.mark.parametrize(
     ("way", "dies", "checkpoint_ts", "written"),
     [
-        (SMALL, "noted", START_TS, 0),
-        (SMALL, "between", FIRST_TS, 3 * ROWS + 1),
-        (SMALL, "half", FIRST_TS, 3 * ROWS + 1 + ROWS // 2),
-        (SMALL, "written", FIRST_TS, 4 * ROWS + 2),
-        (SPARK, "written", FIRST_TS, 4 * ROWS + 2),
+        ("small", "noted", START_TS, 0),
+        ("small", "between", FIRST_TS, 3 * ROWS + 1),
+        ("small", "half", FIRST_TS, 3 * ROWS + 1 + ROWS // 2),
+        ("small", "written", FIRST_TS, 4 * ROWS + 2),
+        ("jobs", "between", FIRST_TS, 3 * ROWS + 1),
+        ("jobs", "written", FIRST_TS, 4 * ROWS + 2),
+        ("query", "between", FIRST_TS, 3 * ROWS + 1),
+        ("query", "written", FIRST_TS, 4 * ROWS + 2),
     ],
-    ids=lambda value: {SMALL: "small", SPARK: "spark"}.get(value, str(value)),
 )
 def test_begun_epoch_whose_sorter_dies_is_repeated_as_it_was_on_another_machine(
-    way: int,
+    way: str,
     dies: str,
     checkpoint_ts: Ts,
     written: int,
@@ -238,12 +242,15 @@ def test_begun_epoch_whose_sorter_dies_is_repeated_as_it_was_on_another_machine(
 ) -> None:
     topic = fresh_name("sink")
     feed.create(raw_log.upstream, sink(feed, topic), start_ts=START_TS)
-    monkeypatch.setattr(cut_job, "DRIVER_CUT_BYTES_MAX", way)
-    first = Machine(feed, spark, tmp_path / "first", dies)
+    driver_bytes_max, query_offsets_min = WAYS[way]
+    monkeypatch.setattr(cut_job, "DRIVER_CUT_BYTES_MAX", driver_bytes_max)
+    monkeypatch.setattr(cut_plan, "QUERY_OFFSETS_MIN", query_offsets_min)
+    first, queries = Machine(feed, spark, tmp_path / "first", dies), OF_PROCESS.figures.queries
     write = SinkWriter.write
     with monkeypatch.context() as patched:
         patched.setattr(SinkWriter, "write", lambda self, records, *_: first.write_half(self, records, write))
         first.run()
+    assert OF_PROCESS.figures.queries - queries == (1 if way == "query" else 0)
     node = decode_begun(first.begun())
     assert node is not None
     assert (node.start, node.end) == (1, 1 + EPOCH_RECORDS), "the snapshot's is no part of it"

@@ -23,8 +23,13 @@ from tests.support.upstream.steady_load import SteadyLoad, land_rows
 FEED, PARTITIONS = "orders", 2
 WAIT_S = 600.0
 """JVMs and interpreters start, on a machine that is busy: four minutes were too few at a load of 40."""
-BACKLOG_ROWS = 210_000
-"""More than one task holds: a streaming query and jobs of two steps."""
+BACKLOG_ROWS, MORE_ROWS = 210_000, 500
+"""More than one task holds, so jobs of two steps; and a cut that follows."""
+QUERY = """
+from sorters.core.cut import cut_plan
+cut_plan.QUERY_OFFSETS_MIN = cut_plan.CUT_OFFSETS_MAX
+"""
+"""So that a streaming query runs them."""
 pytestmark = pytest.mark.timeout(1_800)
 NIGHTLY = pytest.mark.skipif("NIGHTLY_CLUSTER" not in os.environ, reason="takes minutes: `make nightly`")
 
@@ -53,8 +58,8 @@ class World:
     options: tuple[str, ...]
     checkpoints: Path
 
-    def start(self, service: str) -> None:
-        self.services.start(service, *self.options)
+    def start(self, service: str, trouble: str = "") -> None:
+        self.services.start(service, *self.options, trouble=trouble)
 
     def reach(self, ts: int) -> None:
         """Wait until the changefeed has all up to a ts, and Spark has written it."""
@@ -162,9 +167,10 @@ def test_executors_with_nothing_but_the_archive_run_all_cuts_and_lose_none_when_
 @NIGHTLY
 def test_backlog_on_executors_that_are_killed_is_written_whole_and_in_order(world: World) -> None:
     land_rows(world.log, 0, BACKLOG_ROWS)
+    land_rows(world.log, BACKLOG_ROWS, MORE_ROWS)
     world.services.assign({"one": [world.services.assigned(FEED)]})
-    world.start("one")
-    with SteadyLoad(world.log, first_row=BACKLOG_ROWS) as load:
+    world.start("one", QUERY)
+    with SteadyLoad(world.log, first_row=BACKLOG_ROWS + MORE_ROWS) as load:
         world.services.wait(lambda: bool(world.spark.executors()), "executors", WAIT_S)
         for _ in range(3):
             kill_executor(world)

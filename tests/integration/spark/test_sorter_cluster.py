@@ -26,8 +26,14 @@ from tests.support.rawlog.raw_log import (
 
 TABLE, PARTITIONS = 114, 4
 ROWS, ROWS_PER_RECORD = 160_000, 32
-"""In more raw records than the driver would try by itself: a streaming query runs them."""
-
+"""In more raw records than the driver would try by itself."""
+MORE_ROWS = 320
+"""Of the cut that follows."""
+QUERY = """
+from sorters.core.cut import cut_plan
+cut_plan.QUERY_OFFSETS_MIN = cut_plan.CUT_OFFSETS_MAX
+"""
+"""So that a streaming query runs them."""
 WAIT_S = 400.0
 """Five JVMs start, and one batch runs almost twice: half a minute on two idle cores."""
 
@@ -89,28 +95,31 @@ def test_sorter_on_a_cluster_whose_worker_is_killed_in_mid_batch_loses_nothing_a
 ) -> None:
     raw_log, topic = RawLog(stack.kafka, fresh_name("up")), fresh_name("sink")
     raw_log.snapshot([recorded("sbtest1")[0]])
-    changes = sbtest1_changes(ROWS, START_TS + 1)
-    for start in range(0, ROWS, ROWS_PER_RECORD):
-        raw_log.rows(TABLE, changes[start : start + ROWS_PER_RECORD], (start // ROWS_PER_RECORD) % 2)
-    raw_log.advance(START_TS + 10 * ROWS)
+    changes = sbtest1_changes(ROWS + MORE_ROWS, START_TS + 1)
+    for first, end in ((0, ROWS), (ROWS, len(changes))):
+        for start in range(first, end, ROWS_PER_RECORD):
+            raw_log.rows(TABLE, changes[start : start + ROWS_PER_RECORD], (start // ROWS_PER_RECORD) % 2)
+        raw_log.advance(START_TS + 10 * end)
+    end_ts = START_TS + 10 * len(changes)
     uri = f"kafka://{stack.kafka}/{topic}?protocol=canal-json&enable-tidb-extension=true&partition-num={PARTITIONS}"
     dispatch = {"sink": {"dispatchers": [{"matcher": ["*.*"], "partition": "index-value"}]}}
     sorter.create(raw_log.upstream, uri, start_ts=START_TS, config=dispatch)
+    sorter.trouble = QUERY
     sorter.start()
     wait_for_records(stack.kafka, topic, 1_000, WAIT_S)
     assert_secret_is_shown_nowhere(cluster)
     cluster.workers[0].kill()
     at_kill = sorter.status()
     assert at_kill is None or at_kill.checkpoint_ts == START_TS, "the batch was over before the kill: nothing is shown"
-    status = sorter.wait_checkpoint(START_TS + 10 * ROWS, WAIT_S)
+    status = sorter.wait_checkpoint(end_ts, WAIT_S)
     assert (status.state, status.error) == ("normal", None), "Spark ran the tasks again elsewhere"
     # The query keeps its files where it was asked to.
     folder = tmp_path / "checkpoints" / sorter.changefeed_id / "default" / sorter.changefeed_id
     assert (folder / "query" / "commits").is_dir()
-    few = sbtest1_changes(5, START_TS + 10 * ROWS + 1, ROWS)
+    few = sbtest1_changes(5, end_ts + 1, len(changes))
     raw_log.rows(TABLE, few)
-    raw_log.advance(START_TS + 11 * ROWS)
-    sorter.wait_checkpoint(START_TS + 11 * ROWS, WAIT_S)
+    raw_log.advance(end_ts + 10 * ROWS)
+    sorter.wait_checkpoint(end_ts + 10 * ROWS, WAIT_S)
     assert sorter.stop() == 0
     changes += few
     records = read_topic(stack.kafka, topic)

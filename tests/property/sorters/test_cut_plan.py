@@ -1,6 +1,7 @@
 """Batches of the sorter: any run of frontier records is divided so that the cuts hold every row once."""
 
 from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
 
 import pytest
 from hypothesis import given
@@ -10,7 +11,7 @@ from schemas.errors import InvariantBrokenError
 from schemas.ids import TableId, Ts
 from schemas.rawlog.frontier import FrontierRecord, HeldTables
 from sorters.core.cut.cut import ChangefeedFrontier, Cut, cut_between, frontier_for
-from sorters.core.cut.cut_plan import CUT_OFFSETS_MAX, is_backlog, plan_cuts
+from sorters.core.cut.cut_plan import CUT_OFFSETS_MAX, QUERY_OFFSETS_MIN, is_backlog, plan_cuts
 
 
 @dataclass(frozen=True)
@@ -148,19 +149,30 @@ def test_plan_cuts_with_target_reads_nothing_beyond_the_frontier_that_reaches_it
     [
         ([], 0, False),
         ([10], 0, False),
-        ([CUT_OFFSETS_MAX - 1], 0, False),
-        ([CUT_OFFSETS_MAX], 0, True),
-        ([CUT_OFFSETS_MAX], CUT_OFFSETS_MAX, False),
-        ([10, 10], 9, True),
-        ([10, 3], 3, True),
-        ([3, 3, 3], 3, False),
+        ([2 * QUERY_OFFSETS_MIN], 0, False),
+        ([CUT_OFFSETS_MAX, CUT_OFFSETS_MAX], 0, False),
+        ([CUT_OFFSETS_MAX] * 9 + [CUT_OFFSETS_MAX - 1], 0, False),
+        ([CUT_OFFSETS_MAX] * 10, 0, True),
+        ([CUT_OFFSETS_MAX] * 10, CUT_OFFSETS_MAX, False),
+        ([1, QUERY_OFFSETS_MIN - 1], 1, True),
+        ([QUERY_OFFSETS_MIN - 1, 1], 1, True),
     ],
 )
-def test_cuts_are_a_backlog_when_one_is_large_and_not_all_that_waits(
+def test_cuts_are_a_backlog_when_they_are_several_and_large_and_span_as_much_as_a_query_is_for(
     offsets: list[int], small: int, backlog: bool
 ) -> None:
+    bounds = [1_000 + bound for bound in accumulate(offsets, initial=0)]
     cuts = [
-        Cut(after_ts=Ts(at), upto_ts=Ts(at + 1), start=(0,), end=(count,), may_repeat=False, ddl_end=0)
-        for at, count in enumerate(offsets)
+        Cut(after_ts=Ts(at), upto_ts=Ts(at + 1), start=(start, 7), end=(end, 7), may_repeat=False, ddl_end=0)
+        for at, (start, end) in enumerate(pairwise(bounds))
     ]
     assert is_backlog(cuts, lambda cut: cut.offsets <= small) is backlog
+
+
+def test_cuts_that_read_the_same_records_again_are_a_backlog_by_what_they_span() -> None:
+    cuts = [
+        Cut(after_ts=Ts(at), upto_ts=Ts(at + 1), start=(0,), end=(end,), may_repeat=False, ddl_end=0)
+        for at, end in enumerate((QUERY_OFFSETS_MIN - 2, QUERY_OFFSETS_MIN - 1))
+    ]
+    assert not is_backlog(cuts, lambda _: False)
+    assert is_backlog([*cuts, replace(cuts[1], end=(QUERY_OFFSETS_MIN,))], lambda _: False)

@@ -135,6 +135,11 @@ class CutJob:
         """Tell whether the driver may hold a cut's changes; table images do not count, they are no backlog."""
         return self._size(cut, with_images=False).raw_bytes <= self._driver_bytes_max()
 
+    @property
+    def record_bytes(self) -> float:
+        """Mean size of the raw records of the last cuts; before the first one a guess."""
+        return self._record_bytes or RAW_RECORD_BYTES_GUESS
+
     def choose(self, cut: Cut, *, backlog: bool = False) -> Choice:
         """Return who is going to run a cut, and why."""
         run_by = self._run_by
@@ -204,10 +209,10 @@ class CutJob:
         return Ran(counts, choice, self._damage.note(counts.damaged, preparation.program.name_of))
 
     def _size(self, cut: Cut, *, with_images: bool = True) -> CutSize:
-        record_bytes, records = self._record_bytes or RAW_RECORD_BYTES_GUESS, cut.offsets
+        records = cut.offsets
         chunks = cut.chunks if with_images else ()
         return CutSize(
-            raw_bytes=int(records * record_bytes) + sum(chunk.bytes for chunk in chunks),
+            raw_bytes=int(records * self.record_bytes) + sum(chunk.bytes for chunk in chunks),
             rows=int(records * self._record_rows) + sum(chunk.rows for chunk in chunks),
         )
 

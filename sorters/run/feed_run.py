@@ -215,7 +215,7 @@ class FeedRun:
                     self._frontier.end()
                     continue
                 epoch = epochs.plan(start, start + len(records), records)
-                if is_backlog(epochs.missing(epoch), self._job.is_small):
+                if is_backlog(epochs.missing(epoch), self._job.is_small, self._job.record_bytes):
                     break
                 epochs.run(epoch)
                 start = epoch.end

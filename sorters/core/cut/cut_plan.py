@@ -19,9 +19,9 @@ from sorters.core.cut.images import FeedImages, LeftOut
 
 CUT_OFFSETS_MAX = 4096
 """Raw records that a cut adds: at some 256 KiB each 1 GiB, which two tasks sort on disk in about ten seconds."""
-QUERY_OFFSETS_MIN = 10 * CUT_OFFSETS_MAX
-"""Raw records of an epoch from which on a streaming query runs it, and what comes after it: up to there, ten full cuts,
-the query's own price (some 2 s of CPU) would be felt, and a job each does the same."""
+QUERY_BYTES_MIN = 512 << 20
+"""Raw bytes of an epoch from which on a streaming query runs it, and what comes after it: some 2.5 million rows, of
+whose CPU a query's own price (2 s) is a twentieth. Below, a job each does the same for less."""
 
 
 def plan_cuts(
@@ -61,17 +61,18 @@ def plan_cuts(
     return tuple(cuts)
 
 
-def is_backlog(cuts: Sequence[Cut], is_small: Callable[[Cut], bool]) -> bool:
+def is_backlog(cuts: Sequence[Cut], is_small: Callable[[Cut], bool], record_bytes: float) -> bool:
     """Tell whether a streaming query is to run the cuts of an epoch, and not a job each: they follow one another, are
-    not all small, and span :data:`QUERY_OFFSETS_MIN` raw records or more.
+    not all small, and span raw records of :data:`QUERY_BYTES_MIN` or more.
 
     A query has a price of its own, which it earns back where cut follows cut
     (docs/decisions/2026-11-23-where-time-goes.md). So one cut is a job however large it is: where a low stands still,
-    each beat has one that reads all above it again, and would begin a query for it.
+    each beat has one that reads all above it again, and would begin a query for it. ``record_bytes``: mean size of a
+    raw record, as far as that is known.
     """
     if len(cuts) < 2 or all(map(is_small, cuts)):
         return False
-    return sum(cuts[-1].end) - sum(cuts[0].start) >= QUERY_OFFSETS_MIN
+    return (sum(cuts[-1].end) - sum(cuts[0].start)) * record_bytes >= QUERY_BYTES_MIN
 
 
 def _image_steps(

@@ -12,7 +12,7 @@ from compose.stack.local import Addresses
 from schemas.ids import Ts
 from schemas.sink.position import PositionClass, decode_position
 from sorters.core.cut.beginning import decode_begun
-from sorters.core.cut.cut_plan import QUERY_OFFSETS_MIN
+from sorters.core.cut.cut_plan import QUERY_BYTES_MIN
 from sorters.run.nodes.status import StatusBoard
 from tests.support.processes.sorter_process import Sorter
 from tests.support.rawlog.raw_log import START_TS, RawLog, SinkRecord, read_topic, recorded, sbtest1_changes
@@ -26,8 +26,8 @@ DIES_AFTER = 3
 """Cuts that are written, of which the last is not reported."""
 WAIT_S = 500.0
 pytestmark = pytest.mark.timeout(1_800)
-OFFSETS_MIN = {"jobs": QUERY_OFFSETS_MIN, "query": 1}
-"""Raw records from which on a query runs several cuts."""
+BYTES_MIN = {"jobs": QUERY_BYTES_MIN, "query": 1}
+"""Raw bytes from which on a query runs several cuts."""
 TROUBLE = f"""
 import os, signal
 from functools import partial
@@ -36,7 +36,7 @@ from sorters.core.cut import cut_plan
 from sorters.run import cut_job, epochs
 from sorters.spark.jobs.spark_counts import OF_PROCESS
 cut_job.DRIVER_CUT_BYTES_MAX = cut_job.TASK_CUT_BYTES_MAX = -1
-cut_plan.QUERY_OFFSETS_MIN = @OFFSETS_MIN@
+cut_plan.QUERY_BYTES_MIN = @BYTES_MIN@
 epochs.plan_cuts = partial(cut_plan.plan_cuts, offsets_max={RECORDS})
 run, read_some, ran = cut_job.CutJob.run, FrontierTail.read, [0]
 def read(self, count, timeout_s):
@@ -87,7 +87,7 @@ def positions_of(records: list[SinkRecord]) -> list[tuple[int, PositionClass]]:
 
 
 def trouble(way: str, whole_ts: Ts, dies_after: int) -> str:
-    values = {"OFFSETS_MIN": OFFSETS_MIN[way], "WHOLE_TS": whole_ts, "DIES_AFTER": dies_after}
+    values = {"BYTES_MIN": BYTES_MIN[way], "WHOLE_TS": whole_ts, "DIES_AFTER": dies_after}
     text = TROUBLE
     for name, value in values.items():
         text = text.replace(f"@{name}@", str(value))

@@ -25,7 +25,7 @@ from schemas.rawlog.topics import raw_topics
 from schemas.sink.position import PositionClass, decode_position
 from sorters.core.cut import cut_plan
 from sorters.core.cut.beginning import decode_begun
-from sorters.core.cut.cut_plan import QUERY_OFFSETS_MIN, plan_cuts
+from sorters.core.cut.cut_plan import QUERY_BYTES_MIN, plan_cuts
 from sorters.cut.leave import GIVEN, Leave
 from sorters.cut.sink_writer import SinkWriter
 from sorters.cut.small_cut import SmallCut
@@ -74,8 +74,8 @@ def ending(self, may_write):
     end(self, may_write)
 SinkWriter.write, feed_run.FeedRun.end = in_two, ending
 """
-WAYS = {"small": (2**40, QUERY_OFFSETS_MIN), "jobs": (-1, QUERY_OFFSETS_MIN), "query": (-1, 1)}
-"""Bytes up to which the driver does a cut by itself; raw records from which on a query runs several that are larger."""
+WAYS = {"small": (2**40, QUERY_BYTES_MIN), "jobs": (-1, QUERY_BYTES_MIN), "query": (-1, 1)}
+"""Bytes up to which the driver does a cut by itself; raw bytes from which on a query runs several that are larger."""
 
 
 class DiedError(Exception):
@@ -242,9 +242,9 @@ def test_begun_epoch_whose_sorter_dies_is_repeated_as_it_was_on_another_machine(
 ) -> None:
     topic = fresh_name("sink")
     feed.create(raw_log.upstream, sink(feed, topic), start_ts=START_TS)
-    driver_bytes_max, query_offsets_min = WAYS[way]
+    driver_bytes_max, query_bytes_min = WAYS[way]
     monkeypatch.setattr(cut_job, "DRIVER_CUT_BYTES_MAX", driver_bytes_max)
-    monkeypatch.setattr(cut_plan, "QUERY_OFFSETS_MIN", query_offsets_min)
+    monkeypatch.setattr(cut_plan, "QUERY_BYTES_MIN", query_bytes_min)
     first, queries = Machine(feed, spark, tmp_path / "first", dies), OF_PROCESS.figures.queries
     write = SinkWriter.write
     with monkeypatch.context() as patched:

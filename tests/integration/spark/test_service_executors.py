@@ -27,7 +27,7 @@ BACKLOG_ROWS, MORE_ROWS = 210_000, 500
 """More than one task holds, so jobs of two steps; and a cut that follows."""
 QUERY = """
 from sorters.core.cut import cut_plan
-cut_plan.QUERY_OFFSETS_MIN = cut_plan.CUT_OFFSETS_MAX
+cut_plan.QUERY_BYTES_MIN = 16 << 20
 """
 """So that a streaming query runs them."""
 pytestmark = pytest.mark.timeout(1_800)

@@ -31,7 +31,7 @@ MORE_ROWS = 320
 """Of the cut that follows."""
 QUERY = """
 from sorters.core.cut import cut_plan
-cut_plan.QUERY_OFFSETS_MIN = cut_plan.CUT_OFFSETS_MAX
+cut_plan.QUERY_BYTES_MIN = 16 << 20
 """
 """So that a streaming query runs them."""
 WAIT_S = 400.0

@@ -11,7 +11,7 @@ from schemas.errors import InvariantBrokenError
 from schemas.ids import TableId, Ts
 from schemas.rawlog.frontier import FrontierRecord, HeldTables
 from sorters.core.cut.cut import ChangefeedFrontier, Cut, cut_between, frontier_for
-from sorters.core.cut.cut_plan import CUT_OFFSETS_MAX, QUERY_OFFSETS_MIN, is_backlog, plan_cuts
+from sorters.core.cut.cut_plan import CUT_OFFSETS_MAX, QUERY_BYTES_MIN, is_backlog, plan_cuts
 
 
 @dataclass(frozen=True)
@@ -144,18 +144,22 @@ def test_plan_cuts_with_target_reads_nothing_beyond_the_frontier_that_reaches_it
     assert (cut.upto_ts, cut.end, cut.ddl_end) == (25, (60,), 30)
 
 
+RECORD_BYTES = 1 << 10
+QUERY_RECORDS = QUERY_BYTES_MIN // RECORD_BYTES
+
+
 @pytest.mark.parametrize(
     ("offsets", "small", "backlog"),
     [
         ([], 0, False),
         ([10], 0, False),
-        ([2 * QUERY_OFFSETS_MIN], 0, False),
+        ([2 * QUERY_RECORDS], 0, False),
         ([CUT_OFFSETS_MAX, CUT_OFFSETS_MAX], 0, False),
-        ([CUT_OFFSETS_MAX] * 9 + [CUT_OFFSETS_MAX - 1], 0, False),
-        ([CUT_OFFSETS_MAX] * 10, 0, True),
-        ([CUT_OFFSETS_MAX] * 10, CUT_OFFSETS_MAX, False),
-        ([1, QUERY_OFFSETS_MIN - 1], 1, True),
-        ([QUERY_OFFSETS_MIN - 1, 1], 1, True),
+        ([QUERY_RECORDS // 2, QUERY_RECORDS // 2 - 1], 0, False),
+        ([QUERY_RECORDS // 2, QUERY_RECORDS // 2], 0, True),
+        ([QUERY_RECORDS // 2, QUERY_RECORDS // 2], QUERY_RECORDS // 2, False),
+        ([1, QUERY_RECORDS - 1], 1, True),
+        ([QUERY_RECORDS - 1, 1], 1, True),
     ],
 )
 def test_cuts_are_a_backlog_when_they_are_several_and_large_and_span_as_much_as_a_query_is_for(
@@ -166,13 +170,13 @@ def test_cuts_are_a_backlog_when_they_are_several_and_large_and_span_as_much_as_
         Cut(after_ts=Ts(at), upto_ts=Ts(at + 1), start=(start, 7), end=(end, 7), may_repeat=False, ddl_end=0)
         for at, (start, end) in enumerate(pairwise(bounds))
     ]
-    assert is_backlog(cuts, lambda cut: cut.offsets <= small) is backlog
+    assert is_backlog(cuts, lambda cut: cut.offsets <= small, RECORD_BYTES) is backlog
 
 
 def test_cuts_that_read_the_same_records_again_are_a_backlog_by_what_they_span() -> None:
     cuts = [
         Cut(after_ts=Ts(at), upto_ts=Ts(at + 1), start=(0,), end=(end,), may_repeat=False, ddl_end=0)
-        for at, end in enumerate((QUERY_OFFSETS_MIN - 2, QUERY_OFFSETS_MIN - 1))
+        for at, end in enumerate((QUERY_RECORDS - 2, QUERY_RECORDS - 1))
     ]
-    assert not is_backlog(cuts, lambda _: False)
-    assert is_backlog([*cuts, replace(cuts[1], end=(QUERY_OFFSETS_MIN,))], lambda _: False)
+    assert not is_backlog(cuts, lambda _: False, RECORD_BYTES)
+    assert is_backlog([*cuts, replace(cuts[1], end=(QUERY_RECORDS,))], lambda _: False, RECORD_BYTES)

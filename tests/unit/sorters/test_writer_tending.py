@@ -57,7 +57,7 @@ def test_run_tends_at_each_look_also_where_no_cut_comes_of_what_it_hears(
         _stopping=stopping,
         _sources=SimpleNamespace(follow=follow, check_log=lambda: None),
         _frontier=SimpleNamespace(end=lambda: 0),
-        _job=SimpleNamespace(tend=writer.tend, is_small=lambda _: True),
+        _job=SimpleNamespace(tend=writer.tend, is_small=lambda _: True, record_bytes=1.0),
     )
     FeedRun._follow(cast("FeedRun", run), cast("Any", epochs), 0)
     assert writer.tended >= 3

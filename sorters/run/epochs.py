@@ -97,10 +97,10 @@ class Epochs:
         """``origin_ts`` is where the first epoch begins; ``checkpoint_ts`` what is downstream already.
 
         ``on_begin`` writes down what is begun, and asks for leave to write the epoch's first cut; ``ask`` asks for the
-        others'. While ``stopping`` no further cut is
-        begun. ``share`` is asked before each cut. ``image_name`` is what frontier records call the changefeed where
-        they say of table images; '': it goes by none. ``waits_at`` is where it stands until they know it; None: it
-        need not be known. ``states`` returns what carries the state proofs of its tables; None: none has one.
+        others'. While ``stopping`` no further cut is begun. ``share`` is asked before each cut. ``image_name`` is what
+        frontier records call the changefeed where they say of table images; '': it goes by none. ``waits_at`` is where
+        it stands until they know it; None: it need not be known. ``states`` returns what carries the state proofs of
+        its tables; None: none has one.
         """
         self._states = states
         self._imaged = ImagedFrontier(

@@ -7,7 +7,7 @@ changefeed, before which the others are removed.
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 
@@ -33,6 +33,7 @@ from tests.support.processes.bus import (
     status,
     stored_upstream,
     topic_count,
+    topic_ends,
     topic_records,
     wait_checkpoint,
     wait_until,
@@ -153,14 +154,19 @@ def requested(bus: LocalBus, name: str, prefix: str) -> ChangefeedRequest:
     )
 
 
-def is_epoch_open(kafka: KafkaAccess, checkpoint_ts: int) -> bool:
-    """Tell whether the topics hold rows above a checkpoint and no watermark above it: the epoch was cut in two."""
+def is_epoch_open(kafka: KafkaAccess, checkpoint_ts: int, ends: Mapping[tuple[str, int], int]) -> bool:
+    """Tell whether the topics held, up to these ends, rows above a checkpoint and above all watermarks: the epoch was
+    cut in two.
+
+    Args:
+        checkpoint_ts: from before the epoch.
+    """
     newest = dict.fromkeys(PositionClass, 0)
     for record in topic_records(kafka, TOPIC):
-        if record.position is not None:
+        if record.position is not None and record.offset < ends.get((record.topic, record.partition), 0):
             position = decode_position(record.position)
             newest[position.position_class] = max(newest[position.position_class], position.commit_ts)
-    return newest[PositionClass.ROW] > checkpoint_ts >= newest[PositionClass.WATERMARK]
+    return newest[PositionClass.ROW] > max(checkpoint_ts, newest[PositionClass.WATERMARK])
 
 
 def kill_sorter_in_mid_epoch(chaos: Chaos, rows: int) -> bool:
@@ -177,7 +183,8 @@ def kill_sorter_in_mid_epoch(chaos: Chaos, rows: int) -> bool:
         generator, writing = chaos.write(rows, rows_per_s=0)
         wait_until(writing.done, CATCH_UP_S, "generator", chaos.bus)
         wait_until(lambda: chaos.landed_ts() >= generator.last_commit_ts, CATCH_UP_S, "all rows land", chaos.bus)
-        before = topic_count(kafka, TOPIC)
+        before, paused_at = topic_count(kafka, TOPIC), status(chaos.bus, FEED)
+        assert paused_at is not None
         control.resume(FEED)
     wait_until(lambda: feed_pid() is not None, CATCH_UP_S, "a sorter begins", chaos.bus)
     killed = feed_pid()
@@ -193,9 +200,8 @@ def kill_sorter_in_mid_epoch(chaos: Chaos, rows: int) -> bool:
 
     wait_until(has_begun_to_write, CATCH_UP_S, "rows are written", chaos.bus)
     os.killpg(killed, signal.SIGKILL)
-    killed_at = status(chaos.bus, FEED)
-    assert killed_at is not None
-    is_cut = is_epoch_open(kafka, killed_at.checkpoint_ts)
+    # Who comes next writes on while all is read, so that where the topics ended is asked for first.
+    is_cut = is_epoch_open(kafka, paused_at.checkpoint_ts, topic_ends(kafka, TOPIC))
     chaos.settle(generator, writing)
     wait_until(lambda: feed_pid() not in (None, killed), CATCH_UP_S, "the next sorter", chaos.bus)
     return is_cut

@@ -151,8 +151,13 @@ def _all_records(kafka: KafkaAccess, topic: str) -> list[Record]:
 
 
 def topic_count(kafka: KafkaAccess, prefix: str) -> int:
-    """Return how many records the topics with a prefix hold; in two requests, so that whoever waits for a moment
-    comes in time.
+    """Return how many records the topics with a prefix hold."""
+    return sum(topic_ends(kafka, prefix).values())
+
+
+def topic_ends(kafka: KafkaAccess, prefix: str) -> dict[tuple[str, int], int]:
+    """Return where the partitions of all topics with a prefix end, by topic and number; in two requests, so that
+    whoever waits for a moment comes in time.
     """
     admin = AdminClient({**kafka.config(), "log_level": 0})
     topics = admin.list_topics(timeout=READ_S).topics
@@ -163,9 +168,9 @@ def topic_count(kafka: KafkaAccess, prefix: str) -> int:
         for number in topic.partitions
     ]
     if not partitions:
-        return 0
+        return {}
     ends = admin.list_offsets(dict.fromkeys(partitions, OffsetSpec.latest()), request_timeout=READ_S)
-    return sum(map(_end_offset, ends.values()))
+    return {(partition.topic, partition.partition): _end_offset(end) for partition, end in ends.items()}
 
 
 def _end_offset(end: "Future[ListOffsetsResultInfo]") -> int:

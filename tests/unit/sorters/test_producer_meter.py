@@ -44,12 +44,8 @@ def heard_of(writer: SinkWriter) -> ProducerFigures:
     """Return what is heard of a writer until statistics tell of all rows, and of no response that is to come."""
     heard, deadline = NO_PRODUCER, time.monotonic() + WAIT_S
 
-    def is_due(broker: BrokerFigures) -> bool:
-        # librdkafka does not read its counters at one moment: requests that carried rows, and their responses, may be
-        # counted in the statistics after. Both brokers lead partitions.
-        return broker.in_flight > 0 or not 0 < broker.requests == broker.responses
-
-    while heard.records < ROWS or any(map(is_due, heard.brokers)):
+    # librdkafka does not read its counters at one moment: a response may be counted in the statistics after.
+    while heard.records < ROWS or any(each.in_flight or each.requests != each.responses for each in heard.brokers):
         assert time.monotonic() < deadline, heard
         writer.tend()
         heard = heard.then(writer.figures())
@@ -68,7 +64,9 @@ def test_statistics_tell_of_each_broker_what_was_sent_and_how_long_it_took() -> 
     assert 1 <= heard.records / heard.batches <= heard.batch_p99s / heard.batches <= ROWS
     sent_bytes = sum(broker.sent_bytes for broker in heard.brokers)
     assert heard.batch_bytes < sent_bytes < 1.1 * heard.batch_bytes
-    for broker in heard.brokers:
+    leaders = [broker for broker in heard.brokers if broker.requests]
+    assert leaders, "partitions are dealt out at random: one broker may lead all four"
+    for broker in leaders:
         assert broker.requests == broker.responses >= 2
         assert 0.025 < broker.trips_us / broker.trips / 1e6 < WAIT_S and broker.trip_p99s_us >= broker.trips_us
         assert (broker.throttles, broker.throttle_p99s_ms) == (0, 0)

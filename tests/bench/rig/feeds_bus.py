@@ -20,18 +20,16 @@ from compose.local.bus import BusOptions, LocalBus
 from compose.stack.children import TIDEBUS
 from compose.stack.local import Addresses
 from consumers.control.changefeeds.store import ChangefeedRequest
-from edges.zookeeper.connection import zookeeper_client
-from edges.zookeeper.progress import read_entries
 from schemas.errors import BusError
 from schemas.ids import UpstreamId, physical_ms
 from schemas.sink.position import POSITION_HEADER, PositionClass, decode_position
 from tests.bench.feeds.zookeeper_requests import received_packets
 from tests.bench.rig.upstream import SCHEMA, Upstream
+from tests.support.processes.bus import topic_count
 
 UPSTREAM = UpstreamId("feeds")
 CAPTURE, SORTERS = "capture", "sorters"
 START_TIMEOUT_S = 240.0
-SESSION_S = 10.0
 PROTOCOLS = ("canal-json", "avro", "open-protocol")
 TOPIC_PREFIX = "feed-"
 ALL_TABLES_EVERY = 5
@@ -105,10 +103,9 @@ class FeedsBus:
         own_cpu_s = {each.pid: cpu_s_of(each, with_ended=False) for each in ours}
         return Usage(time.monotonic(), sum(map(cpu_s_of, ours)), received_packets(port), own_cpu_s, servers)
 
-    def rows_total(self) -> int:
-        """Return how many messages of rows have been written so far, as changefeeds say it twice a second."""
-        with zookeeper_client(self.bus.addresses.zookeeper_access, SESSION_S) as zookeeper:
-            return sum(entry.rows_total for entry in read_entries(zookeeper.client, self.bus.zk_paths).values())
+    def messages(self) -> int:
+        """Return how many messages all topics hold: open-protocol's are of several rows; watermarks and DDL count."""
+        return topic_count(self.bus.addresses.kafka_access, TOPIC_PREFIX)
 
     def memory_mb(self) -> dict[str, float]:
         """Return the proportional sizes of all processes of the bus but Kafka."""

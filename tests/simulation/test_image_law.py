@@ -51,6 +51,17 @@ def test_image_seeds_that_were_broken_once_are_so_no_more(seed: int) -> None:
     assert not outcome.broken, outcome
 
 
+@pytest.mark.xfail(
+    strict=True,
+    reason="open: a resync that is asked for as its table is reorganized, with an owner that knows of it late, gets no"
+    " image of the table's new id, and ends without a word",
+)
+def test_image_seed_that_is_broken_keeps_its_promises() -> None:
+    """Nothing that was written is lost: what the operator asked for is not done. Found among 50,000 to 55,000."""
+    outcome = outcome_of(53_989)
+    assert not outcome.broken, outcome
+
+
 def test_image_schedules_are_worth_the_name() -> None:
     counts: Counter[str] = Counter()
     ddl: Counter[str] = Counter()

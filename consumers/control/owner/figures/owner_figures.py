@@ -9,6 +9,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from consumers.control.changefeeds.stored_feed import StoredFeed
 from consumers.control.owner.figures.sink_figures import sink_metrics
 from consumers.control.owner.images.image_progress import FeedProgress
+from schemas.config.sink.schemes import sink_scheme
 from schemas.ids import CaptureId, Ts, UpstreamId, physical_ms
 from schemas.nodes.changefeed import ChangefeedStatus
 
@@ -253,8 +254,7 @@ def _stages(published: Ts, feeds: Sequence[StoredFeed], at_s: float) -> Iterator
 
 def _downstream_type(sink_uri: str) -> str:
     """TiCDC's word for where a changefeed goes: by the scheme alone, and by no other part of what may be a secret."""
-    scheme = sink_uri.partition("://")[0].lower()
-    return _DOWNSTREAM_TYPES.get(scheme.partition("+")[0], "unknown")
+    return _DOWNSTREAM_TYPES.get(sink_scheme(sink_uri).partition("+")[0], "unknown")
 
 
 def _rows_by_path(feeds: Sequence[StoredFeed]) -> Metric:

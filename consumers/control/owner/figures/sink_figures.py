@@ -12,6 +12,7 @@ from prometheus_client.core import HistogramMetricFamily, Metric, UntypedMetricF
 
 from consumers.control.changefeeds.stored_feed import StoredFeed
 from consumers.control.owner.figures.producer_figures import producer_metrics
+from schemas.config.sink.schemes import sink_scheme
 from schemas.sink_figures import LEAST_BATCH, LEAST_BATCH_US, LEAST_DDL_US, LEAST_ROWS, LEAST_US, SinkFigures, Spread
 
 _FEED: Final = ("namespace", "changefeed")
@@ -185,5 +186,4 @@ def _key(feed: StoredFeed) -> tuple[str, str]:
 
 
 def _type_of(feed: StoredFeed) -> str:
-    scheme = feed.info.sink_uri.partition("://")[0].lower().partition("+")[0]
-    return _TYPES.get(scheme, _KAFKA)
+    return _TYPES.get(sink_scheme(feed.info.sink_uri).partition("+")[0], _KAFKA)

@@ -4,7 +4,6 @@ What is read, mounted and encoded meanwhile is seen by nobody, so a cut need not
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 
@@ -25,20 +24,18 @@ class Leave(Protocol):
         ...
 
 
-@dataclass(slots=True)
-class AskedAtOnce:
-    """A :class:`Leave` that is asked for by a call that returns when it is given, and raises where it is refused."""
-
-    ask: Callable[[], None]
-    is_given: bool = field(default=False, init=False)
-
-    def __post_init__(self) -> None:
-        self.ask()
-        self.is_given = True
+class _Given:
+    is_given: Final = True
 
     def wait(self) -> None:
-        """It was asked for before."""
+        """It was given before."""
 
 
-GIVEN: Final[Leave] = AskedAtOnce(lambda: None)
-"""Where nobody else could be the sorter."""
+GIVEN: Final[Leave] = _Given()
+"""Where nobody else could be the sorter, or that was asked before."""
+
+
+def asked_at_once(ask: Callable[[], None]) -> Leave:
+    """Return the leave that a call gives by returning, and refuses by raising."""
+    ask()
+    return GIVEN

@@ -33,7 +33,7 @@ from schemas.rawlog.images import image_feed
 from schemas.rawlog.topics import raw_topics
 from schemas.sink.topic import sorter_config
 from sorters.core.cut.runner import is_cluster, runner_of, tasks_at_once
-from sorters.cut.leave import GIVEN, AskedAtOnce, Leave
+from sorters.cut.leave import GIVEN, Leave, asked_at_once
 from sorters.log.failures import bus_error
 from sorters.run.cut_job import RunBy
 from sorters.run.epochs import CutProgress
@@ -256,7 +256,7 @@ class SorterProcess:
                     info=info,
                     config=config,
                     checkpoint_ts=checkpoint_ts,
-                    ask=lambda: AskedAtOnce(lock.check),
+                    ask=lambda: asked_at_once(lock.check),
                     on_progress=lambda progress: None if lock.is_lost() else self._on_progress(board, progress),
                     checkpoint_dir=self._checkpoint_dir(),
                     begun=LockedBoard(board, lock),

@@ -145,10 +145,8 @@ class Preparation:
         """Whether nothing of a cut that was begun has to stand before its records: no topics to note, no schemas to
         send (:meth:`schemas_at_start`), and nothing that a resync has to make ready.
         """
-        if cut.after_ts == self._start_ts or cut.resync:
-            return False
-        growth, sends = self._growth, self.feed.bootstraps is not None
-        return growth is None or not (growth.is_unwritten or (sends and growth.new_partitions(cut.after_ts)))
+        has_topics = self._growth is not None and self._growth.is_unwritten
+        return not (cut.after_ts == self._start_ts or cut.resync or has_topics or self._new_partitions(cut))
 
     def schemas_at_start(self, cut: Cut, encoded_at_ms: int) -> Iterator[OutputRecords]:
         """Yield the schemas that stand before everything else of the changefeed's first cut, in their order; and in
@@ -159,10 +157,14 @@ class Preparation:
             yield from initial_schemas(self._schemas.store, cut.after_ts, self.feed, encoded_at_ms)
             if left_out := not_told(self._schemas.store, cut.after_ts, self.feed):
                 log.warning("views or sequences are not told", extra={"code": left_out.code, "said": str(left_out)})
-        elif self._growth is not None and self.feed.bootstraps is not None:
-            grown = self._growth.new_partitions(cut.after_ts)
-            if grown:
-                yield from start_bootstraps(self._schemas.store, cut.after_ts, self.feed, encoded_at_ms, only=grown)
+        elif grown := self._new_partitions(cut):
+            yield from start_bootstraps(self._schemas.store, cut.after_ts, self.feed, encoded_at_ms, only=grown)
+
+    def _new_partitions(self, cut: Cut) -> Mapping[str, range]:
+        """Return the partitions that get schemas at the cut's start, as their topics have grown."""
+        if self._growth is None or self.feed.bootstraps is None:
+            return {}
+        return self._growth.new_partitions(cut.after_ts)
 
     def companions(self, cut: Cut, encoded_at_ms: int) -> OutputRecords:
         """Return the records of a cut that stem from no row: its DDL events, the watermarks of its end if due, what

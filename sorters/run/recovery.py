@@ -30,7 +30,7 @@ from schemas.sink.topic import sorter_config
 from sorters.core.feed.feed import CompiledFeed, compile_feed
 from sorters.core.feed.last_frontier import LastFrontier, last_frontier, table_name
 from sorters.core.feed.scope import covered_since
-from sorters.cut.leave import AskedAtOnce
+from sorters.cut.leave import asked_at_once
 from sorters.log.failures import bus_error
 from sorters.log.frontier_reader import FrontierReader
 from sorters.log.raw_topic_reader import raw_topic_reader
@@ -215,7 +215,7 @@ class SorterRecovery:
                 info=replace(info, target_ts=target_ts),
                 config=config,
                 checkpoint_ts=checkpoint_ts,
-                ask=lambda: AskedAtOnce(lock.check),
+                ask=lambda: asked_at_once(lock.check),
                 on_progress=note,
                 run_by=RunBy(is_warm=lambda: self._spark.is_started),
                 image_name=image_feed(info.namespace, info.changefeed_id, edition.created_zxid),

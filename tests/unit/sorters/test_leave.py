@@ -16,7 +16,7 @@ from sorters.core.feed.feed import compile_feed
 from sorters.core.records.order import no_records
 from sorters.cut import small_cut
 from sorters.cut.feed_share import WholeProcess
-from sorters.cut.leave import GIVEN, AskedAtOnce
+from sorters.cut.leave import GIVEN, asked_at_once
 from sorters.cut.raw_cut import RawCut
 from sorters.cut.record_writer import NOWHERE, Nowhere
 from sorters.cut.small_cut import SmallCut
@@ -117,6 +117,6 @@ def test_leave_that_is_asked_for_at_once_is_refused_at_once() -> None:
         raise SorterLockLostError("no lock")
 
     with pytest.raises(SorterLockLostError, match="no lock"):
-        AskedAtOnce(refuse)
+        asked_at_once(refuse)
     GIVEN.wait()
     assert GIVEN.is_given

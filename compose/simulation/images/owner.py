@@ -65,6 +65,7 @@ class SimOwner:
     def _images(self, before: FrontierRecord, record: FrontierRecord) -> ImageState:
         world, tables, resolved_ts = self.world, self.world.tables, record.resolved_ts
         jobs = [job for job in tables.jobs if before.resolved_ts < job.ts <= resolved_ts]
+        jobs_before = [job for job in tables.jobs if needed_ts(before) < job.ts <= before.resolved_ts]
         # What is known of DDL may be more than R says; all that was known before stands in the log.
         known_ts = world.known_ts = max(world.known_ts, world.random.choice((resolved_ts, world.landed_ts)))
         since_ts = needed_ts(before)
@@ -106,6 +107,7 @@ class SimOwner:
             feeds=feeds,
             scanners={capture: scanner.reported for capture, scanner in world.scanners.items()},
             replaced=[Replaced(job.gone, job.come) for job in jobs if job.gone],
+            replaced_before=[Replaced(job.gone, job.come) for job in jobs_before if job.gone],
             ddl_ts={job.ts for job in tables.jobs},
             limits=LIMITS,
         )

@@ -43,6 +43,7 @@ class Steps:
         self.limits = ImageLimits(scans_max=2)
         self.all_know = True
         self.replaced: tuple[Replaced, ...] = ()
+        self.replaced_before: tuple[Replaced, ...] = ()
 
     def go(self, seconds: float, *, lag: float = 0.0) -> ImageState:
         resolved_ts = at(seconds - lag)
@@ -54,7 +55,7 @@ class Steps:
             owner_rev=1, before=before, resolved_ts=resolved_ts, low=(7,),
             now_ts=at(seconds), new_ts=Ts(at(seconds) + 1),
             feeds=self.feeds, scanners={} if self.results is None else {CAPTURE: self.results}, limits=self.limits,
-            all_know=self.all_know, replaced=self.replaced,
+            all_know=self.all_know, replaced=self.replaced, replaced_before=self.replaced_before,
         )  # fmt: skip
         self.state, self.resolved_ts = step(self.state, seen), resolved_ts
         return self.state
@@ -268,6 +269,47 @@ def test_rows_that_enter_and_move_to_other_ids_between_two_records_are_imaged_th
     feed = steps.go(1.4).feed(A)
     assert feed is not None
     assert feed.mode_of(twelve) is ImageMode.BACKFILL
+
+
+@pytest.mark.parametrize("count_before", [0, 1, 2])
+@pytest.mark.parametrize("mode", [ImageMode.BACKFILL, ImageMode.RESYNC])
+def test_a_table_that_is_asked_for_once_its_rows_have_other_ids_is_imaged_there(
+    mode: ImageMode, count_before: int
+) -> None:
+    """Of two DDL, that many were below the record before: there are rows of the first id to come still."""
+    eleven, twelve = TableId(11), TableId(12)
+    moved = tuple(Replaced(frozenset({old}), frozenset({new})) for old, new in ((SEVEN, eleven), (eleven, twelve)))
+    steps = wanting()
+    steps.replaced_before, steps.replaced = moved[:count_before], moved[count_before:]
+    steps.feeds = {A: WantingFeed(tables=[SEVEN, NINE, twelve], requested={mode: [SEVEN]})}
+    feed = steps.go(2).feed(A)
+    assert feed is not None
+    assert [feed.mode_of(table) for table in (SEVEN, NINE, twelve)] == [mode, None, mode]
+
+
+def test_where_a_part_of_a_table_is_asked_for_once_its_rows_have_other_ids_all_of_those_is_imaged() -> None:
+    eleven, part = TableId(11), KeyRange(row_key(SEVEN, 3), row_key(SEVEN, 5))
+    steps = wanting()
+    steps.replaced = (Replaced(frozenset({SEVEN}), frozenset({eleven})),)
+    steps.feeds = {A: WantingFeed(tables=[SEVEN, eleven], ranged={(ImageMode.BACKFILL, SEVEN): (part,)})}
+    state = steps.go(2)
+    feed = state.feed(A)
+    assert feed is not None
+    assert feed.mode_of(eleven) is ImageMode.BACKFILL
+    assert [scan.keys for scan in state.barriers[0].scans] == [part, KeyRange.of_table(eleven)]
+
+
+@pytest.mark.parametrize(("mode", "comes"), [(ImageMode.BACKFILL, None), (ImageMode.RESYNC, ImageMode.RESYNC)])
+def test_a_partition_that_was_added_as_its_table_was_asked_for_is_resynced_with_it(
+    mode: ImageMode, comes: ImageMode | None
+) -> None:
+    eleven = TableId(11)
+    steps = wanting()
+    steps.replaced_before = (Replaced(frozenset({SEVEN, NINE}), frozenset({eleven}), is_empty=True),)
+    steps.feeds = {A: WantingFeed(tables=[SEVEN, NINE, eleven], requested={mode: [SEVEN, NINE]})}
+    feed = steps.go(2).feed(A)
+    assert feed is not None
+    assert feed.mode_of(eleven) is comes
 
 
 def test_a_barrier_at_the_very_ts_of_a_ddl_has_no_chunk() -> None:

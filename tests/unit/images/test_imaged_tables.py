@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,14 @@ from consumers.control.owner.images.imaged_tables import SETTINGS_S, ImagedTable
 from consumers.control.owner.owner import Owner
 from schemas.ddl.job import DdlType
 from schemas.ids import CaptureId, TableId, Ts, compose_ts
-from schemas.rawlog.frontier import DdlReport, FrontierRecord, LandingReport, decode_frontier, encode_frontier
+from schemas.rawlog.frontier import (
+    DdlReport,
+    FrontierRecord,
+    HeldTables,
+    LandingReport,
+    decode_frontier,
+    encode_frontier,
+)
 from schemas.rawlog.images import NO_IMAGES, IdRange, ImageMode, ImageState, KeyRange, ScanResult
 from schemas.tidb.keys import row_key
 from schemas.tidb.spans import TableSpan
@@ -151,9 +159,7 @@ def test_an_owner_that_does_not_know_the_changefeeds_changes_nothing() -> None:
 
 def test_partitions_whose_images_are_begun_are_named_one_by_one() -> None:
     world = World({FEED: WISH})
-    definitions = [{"id": number, "name": {"O": name, "L": name}} for number, name in ((51, "p0"), (52, "p1"))]
-    parted = {**table_info(5, "a1"), "partition": {"enable": True, "definitions": definitions}}
-    world.store = snapshot(("d", 1, [parted]))
+    world.store = snapshot(("d", 1, [_parted(51, 52)]))
     world.tick()
     world.results = tuple(
         ScanResult(barrier_ts=barrier.ts, number=scan.number, reached=row_key(scan.table_id, 5))
@@ -162,7 +168,39 @@ def test_partitions_whose_images_are_begun_are_named_one_by_one() -> None:
     )
     world.tick()
     (shown,) = world.images.progress()
-    assert [(table.name, table.partition) for table in shown.tables] == [("d.a1", "p0"), ("d.a1", "p1")]
+    assert [(table.name, table.partition) for table in shown.tables] == [("d.a1", "p51"), ("d.a1", "p52")]
+
+
+def test_partitions_that_are_asked_for_while_readers_still_need_their_old_ids_are_imaged_under_the_new() -> None:
+    """The DDL is below R and above what held tables keep readers at."""
+    world = World({FEED: replace(WISH, wants_initial=False)})
+    world.store = snapshot(("d", 1, [_parted(51, 52)]))
+    world.tick()
+    since_ts, ts = world.records[-1].resolved_ts, at(world.seconds + 0.05)
+    moved = job(ts, DdlType.REORGANIZE_PARTITION, schema_id=1, table_id=5, table_info=_parted(51, 53))
+    change = world.store.apply(moved)
+    assert change is not None
+    world.images.take(change)
+    held = (HeldTables(tables=(TableId(6),), ts=since_ts, low=(0,)),)
+    before = replace(world.owner.published, resolved_ts=Ts(ts + 1), held=held)
+    world.wished = {FEED: asking(backfill=52)}
+    report = LandingReport(
+        capture=CAPTURE, landed_ts={}, ends=(0,), chunks=(), floors=(0,), repeat_ends=(0,), scans=()
+    )  # fmt: skip
+    world.images.look(world.store, before, {CAPTURE: report})
+    after = replace(before, resolved_ts=Ts(ts + 2))
+    images = world.images.next_images(before, after)
+    feed = images.feed(FEED)
+    assert feed is not None
+    assert feed.backfill == (IdRange(TableId(53), TableId(53)),)
+    assert not world.withdrawn
+    world.images.next_images(replace(after, images=images), replace(after, resolved_ts=Ts(ts + 3)))
+    assert world.withdrawn == {(FEED, 52)}, "a published record has it, under its new id"
+
+
+def _parted(*ids: int) -> dict[str, Any]:
+    definitions = [{"id": each, "name": {"O": f"p{each}", "L": f"p{each}"}} for each in ids]
+    return {**table_info(5, "a1"), "partition": {"enable": True, "definitions": definitions}}
 
 
 def test_another_owner_goes_on_with_the_barrier_that_it_finds() -> None:

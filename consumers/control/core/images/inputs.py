@@ -105,6 +105,10 @@ class ImageInputs:
     scanners: Mapping[CaptureId, tuple[ScanResult, ...]]
     """The live captures that know of images, with what they report."""
     replaced: Sequence[Replaced] = ()
+    """Ascending, as they were."""
+    replaced_before: Sequence[Replaced] = ()
+    """Likewise, with ``needed_ts`` of the record before < finished_ts <= R: a table that is asked for may be gone by
+    one of them already."""
     ddl_ts: Collection[Ts] = ()
     """finished_ts of DDL jobs, from the oldest open barrier on. No chunk is of such a ts."""
     all_know: bool = True

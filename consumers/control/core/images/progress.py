@@ -4,7 +4,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from consumers.control.core.images.inputs import ImageInputs, WantingFeed
+from consumers.control.core.images.inputs import ImageInputs, Replaced, WantingFeed
 from schemas.ids import TableId
 from schemas.rawlog.frontier import needed_ts
 from schemas.rawlog.images import (
@@ -122,28 +122,25 @@ def take_wishes(state: ImageState, seen: ImageInputs) -> ImageState:
             feed = ImageFeed(feed=name)
             if wanting.wants_initial:
                 feed = replace(feed, initial=_first_ranges(wanting))
-        come = dict.fromkeys(wanting.entered, ImageMode.INITIAL)
-        for change in seen.replaced:
-            # What has come just now may move on at once, where more than one DDL lies between two records.
-            modes = [
-                mode for table in sorted(change.gone) if (mode := come.get(table) or feed.mode_of(table)) is not None
-            ]
-            # Some of it is downstream, so what is deleted from now on must go out as well: nothing is left out.
-            anew = ImageMode.RESYNC if ImageMode.RESYNC in modes else ImageMode.BACKFILL
-            if change.is_empty and anew is not ImageMode.RESYNC:
-                continue
-            come.update(dict.fromkeys(change.come, anew) if modes else {})
+        come = _with_moved(dict.fromkeys(wanting.entered, ImageMode.INITIAL), feed, seen.replaced)
         for table in sorted(come):
             state = without_table(state, [name], table)
             feed = with_table(_without_table(feed, table), come[table], table)
+        asked: dict[TableId, ImageMode] = {}
         for mode, tables in wanting.requested.items():
             for table in sorted(tables):
-                feed = feed if feed.mode_of(table) else with_table(feed, mode, table)
+                if feed.mode_of(table) is None:
+                    asked.setdefault(table, mode)
         for (mode, table), keys in sorted(wanting.ranged.items()):
             # A part has its place in the record at once, so it waits for that as tables do that are to begin.
-            if feed.mode_of(table) is None and len(state.tables) + len(parts) < seen.limits.tables_max:
-                feed = with_table(feed, mode, table)
+            is_free = feed.mode_of(table) is None and table not in asked
+            if is_free and len(state.tables) + len(parts) < seen.limits.tables_max:
+                asked[table] = mode
                 parts.setdefault(table, {})[name] = missing_keys(KeyRange.of_table(table), keys)
+        # Who asked may not know yet that its rows have other ids: both are waited for, until the old one is gone.
+        replaced = (*seen.replaced_before, *seen.replaced)
+        for table, mode in _with_moved(asked, ImageFeed(feed=name), replaced).items():
+            feed = feed if feed.mode_of(table) else with_table(feed, mode, table)
         # Where a barrier holds it back, rows of tables that are gone may still be to come for it.
         is_held = seen.before.images.barrier_of(name) is not None
         feeds[name] = feed if is_held else _of_these_tables(feed, wanting.tables)
@@ -159,6 +156,21 @@ def take_wishes(state: ImageState, seen: ImageInputs) -> ImageState:
         if left := {name: keys for name, keys in of_table.items() if name in feeds and feeds[name].mode_of(table)}:
             kept[table] = left
     return state if kept == done_of(state) else with_done(state, kept)
+
+
+def _with_moved(
+    waits: Mapping[TableId, ImageMode], feed: ImageFeed, replaced: Iterable[Replaced]
+) -> dict[TableId, ImageMode]:
+    """Return the tables waited for with those that have rows of them, or of tables of ``feed``, after DDL."""
+    come = dict(waits)
+    for change in replaced:
+        # What has come just now may move on at once, where more than one DDL lies between two records.
+        modes = [mode for table in sorted(change.gone) if (mode := come.get(table) or feed.mode_of(table)) is not None]
+        # Some of it is downstream, so what is deleted from now on must go out as well: nothing is left out.
+        anew = ImageMode.RESYNC if ImageMode.RESYNC in modes else ImageMode.BACKFILL
+        if modes and not (change.is_empty and anew is not ImageMode.RESYNC):
+            come.update(dict.fromkeys(change.come, anew))
+    return come
 
 
 def _first_ranges(wanting: WantingFeed) -> tuple[IdRange, ...]:

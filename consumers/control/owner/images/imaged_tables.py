@@ -153,6 +153,7 @@ class ImagedTables:
             feeds={name: self._wanting(name, wishes[name], before, resolved_ts) for name in names},
             scanners=self._scanners,
             replaced=[moved for ts, moved in self._replaced if before.resolved_ts < ts <= resolved_ts],
+            replaced_before=[moved for ts, moved in self._replaced if since_ts < ts <= before.resolved_ts],
             ddl_ts=self._ddl_ts,
             all_know=self._captures_know and self._known.services_know(),
             limits=self._limits,
@@ -212,11 +213,14 @@ class ImagedTables:
     def _wanting(self, name: str, wish: ImageWish, before: FrontierRecord, resolved_ts: Ts) -> WantingFeed:
         tables, since_ts = self._tables[name][1], needed_ts(before)
         own = self._own_tables(name, tables, since_ts)
+        moved = {asked.table_id: self._moved_to(asked.table_id, since_ts) for asked in wish.asked.tables}
+        there = {table for table, come in moved.items() if any(_holds(own, each) for each in (table, *come))}
         answered = self._answered.get(name, frozenset()).union(
             asked
             for asked in wish.asked.tables
-            if (not _holds(own, asked.table_id) and self._is_foreign(name, asked))
+            if (asked.table_id not in there and self._is_foreign(name, asked))
             or _waits_so(before.images, name, asked)
+            or any(_waits_so(before.images, name, AskedTable(asked.mode, each)) for each in moved[asked.table_id])
         )
         if answered:
             self._answered[name] = answered
@@ -226,7 +230,7 @@ class ImagedTables:
                 table
                 for table in wanted
                 if AskedTable(mode, table) not in answered
-                and _holds(own, table)
+                and table in there
                 and not (mode is ImageMode.RESYNC and self._waits_for_partitions(before.images.feed(name), table))
             )
             for mode, wanted in wish.asked.requested.items()
@@ -246,6 +250,14 @@ class ImagedTables:
             requested=requested,
             ranged=ranged,
         )
+
+    def _moved_to(self, table: TableId, since_ts: Ts) -> set[TableId]:
+        """Return the other ids that rows of a table have got above ``since_ts``: who asks for it may not know yet."""
+        ids = {table}
+        for ts, moved in self._replaced:
+            if ts > since_ts and not moved.is_empty and ids & moved.gone:
+                ids |= moved.come
+        return ids - {table}
 
     def _is_foreign(self, name: str, asked: AskedTable) -> bool:
         """Tell whether a table that is asked for is none of the changefeed's, and will not be in a moment: settings

@@ -44,6 +44,8 @@ class BusOptions:
     """Lock everything down that is started here (:mod:`compose.stack.secure`): parts, region server and captures."""
     cluster_secret_file: Path | None = None
     """With ``secrets``: captures prove to each other that they know this one, and none of them shows a certificate."""
+    is_lasting: bool = False
+    """See :class:`~compose.stack.local.LocalStack`."""
     upstream: UpstreamId = UpstreamId("local")
     cluster: str = CLUSTER_DEFAULT
     recording: Path | None = None
@@ -77,7 +79,12 @@ class LocalBus(Scoped):
         self.tls = options.tls if self.secrets is None else _captures_tls(self.secrets, options.cluster_secret_file)
         """What captures show to PD and TiKV, to each other and to the clients of their API."""
         self._stack = LocalStack(
-            data=options.data_dir / "stack", given=given, secrets=self.secrets, say=say, nursery=self.nursery
+            data=options.data_dir / "stack",
+            given=given,
+            secrets=self.secrets,
+            is_lasting=options.is_lasting,
+            say=say,
+            nursery=self.nursery,
         )
 
     @property

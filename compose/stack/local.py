@@ -73,6 +73,8 @@ class LocalStack(Scoped):
     given: Addresses = field(default_factory=Addresses)
     secrets: StackSecrets | None = None
     """Lock down the parts that are started here; None: they are open, on loopback."""
+    is_lasting: bool = False
+    """Its broker is to be quick after some minutes, not at once."""
     say: Say = print
     nursery: Nursery = field(default_factory=Nursery)
     children: dict[str, Child] = field(default_factory=dict, init=False)
@@ -110,7 +112,13 @@ class LocalStack(Scoped):
                 start_registry_proxy(nursery, data / "registry", ports["registry proxy"], registry, secrets)
         if not self.given.kafka:
             self.children["kafka"] = start_kafka(
-                nursery, data / "kafka", self._kafka_ports(), heap=KAFKA_HEAP, say=self.say, secrets=secrets
+                nursery,
+                data / "kafka",
+                self._kafka_ports(),
+                heap=KAFKA_HEAP,
+                say=self.say,
+                secrets=secrets,
+                is_lasting=self.is_lasting,
             )
         where = self.addresses
         addresses = {"zookeeper": where.zookeeper, "kafka": where.kafka, "registry": where.schema_registry}

@@ -27,6 +27,8 @@ READY_S = 120.0
 """A loaded two-core machine starts the registry in 25 s; four times that, and something is wrong."""
 _QUICK_JVM = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 """Of every part: a local stack lives for minutes (docs/decisions/2026-11-22-local-stack.md)."""
+_LASTING_JVM = ("-XX:+UseSerialGC",)
+"""Of a broker that lives long enough for the optimising compiler to pay, as one in production does."""
 _CLUSTER_UUID = "dGlkZWJ1cy1sb2NhbC0wMQ"
 """16 bytes in unpadded URL base64, as StorageTool wants; every local broker has data folders of its own anyway."""
 _ZOOKEEPER_JARS = (
@@ -35,9 +37,12 @@ _ZOOKEEPER_JARS = (
 )  # fmt: skip
 
 
-def _jvm(kind: Kind, class_path: Sequence[Path], archive_options: Sequence[str]) -> list[str]:
+def _jvm(
+    kind: Kind, class_path: Sequence[Path], archive_options: Sequence[str], *, is_lasting: bool = False
+) -> list[str]:
     """Return how a command begins that starts a JVM of this kind. ``archive_options``: in place of the archive's."""
-    return [str(find_java()), *_QUICK_JVM, *(archive_options or archive_flags(kind, class_path))]
+    options = _LASTING_JVM if is_lasting else _QUICK_JVM
+    return [str(find_java()), *options, *(archive_options or archive_flags(kind, class_path))]
 
 
 def zookeeper_class_path() -> list[Path]:
@@ -92,11 +97,13 @@ def start_kafka(
     heap: str,
     say: Say,
     secrets: StackSecrets | None = None,
+    is_lasting: bool = False,
     archive_options: Sequence[str] = (),
 ) -> Child:
     """Format a KRaft log folder where needed and start one broker that is its own controller.
 
-    With ``secrets`` it is locked down; :func:`compose.stack.secure.servers.admit_roles` then lets the roles in.
+    With ``secrets`` it is locked down; :func:`compose.stack.secure.servers.admit_roles` then lets the roles in. A
+    broker that ``is_lasting`` takes more at its start, and less from some minutes on.
     """
     data.mkdir(parents=True, exist_ok=True)
     config = data / "server.properties"
@@ -144,7 +151,8 @@ def start_kafka(
         ran = subprocess.run(tool, capture_output=True, text=True, timeout=READY_S, check=False)
         if ran.returncode != 0:
             raise ChildError("kafka's log folder could not be formatted", said=(ran.stdout + ran.stderr)[-2000:])
-    command = [*_jvm("kafka", jars, archive_options), f"-Xmx{heap}", "-Xms256m", "-XX:+ExitOnOutOfMemoryError"]
+    command = [*_jvm("kafka", jars, archive_options, is_lasting=is_lasting), f"-Xmx{heap}", "-Xms256m"]
+    command += ["-XX:+ExitOnOutOfMemoryError"]
     command += ["-cp", class_path]
     command += ["-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-Dorg.slf4j.simpleLogger.showDateTime=true"]
     return nursery.start("kafka", [*command, "kafka.Kafka", str(config)], log=log)

@@ -154,6 +154,7 @@ def feeds_bus(
     options = BusOptions(
         data_dir=folder,
         given=Addresses(),
+        is_lasting=True,
         pd=source.pd,
         upstream=UPSTREAM,
         master=master if warm else "none",

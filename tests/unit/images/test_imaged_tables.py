@@ -234,7 +234,9 @@ def asking(**requested: int) -> ImageWish:
     return replace(ASKING, asked=AskedImages(requested=tables))
 
 
-def test_what_is_asked_for_by_hand_is_withdrawn_once_a_published_record_has_it() -> None:
+def test_what_is_asked_for_by_hand_is_withdrawn_once_a_published_record_has_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     world = World({FEED: ASKING})
     state = world.tick()
     assert (state.feeds[0].backfill, state.feeds[0].resync) == (
@@ -246,6 +248,9 @@ def test_what_is_asked_for_by_hand_is_withdrawn_once_a_published_record_has_it()
     world.seconds += SETTINGS_S
     world.tick()
     assert world.withdrawn == {(FEED, 5), (FEED, 6), (FEED, 9)}, "no table of the changefeed"
+    world.tick()
+    (said,) = [record for record in caplog.records if "not to come" in record.message]
+    assert said.__dict__["table"] == "d.b1"
 
 
 @pytest.mark.parametrize("first", ["request", "settings"])

@@ -215,12 +215,20 @@ class ImagedTables:
         own = self._own_tables(name, tables, since_ts)
         moved = {asked.table_id: self._moved_to(asked.table_id, since_ts) for asked in wish.asked.tables}
         there = {table for table, come in moved.items() if any(_holds(own, each) for each in (table, *come))}
-        answered = self._answered.get(name, frozenset()).union(
-            asked
-            for asked in wish.asked.tables
-            if (asked.table_id not in there and self._is_foreign(name, asked))
-            or _waits_so(before.images, name, asked)
-            or any(_waits_so(before.images, name, AskedTable(asked.mode, each)) for each in moved[asked.table_id])
+        known = self._answered.get(name, frozenset())
+        foreign = {
+            asked for asked in wish.asked.tables if asked.table_id not in there and self._is_foreign(name, asked)
+        }
+        for asked in foreign - known:
+            self._say_foreign(name, asked)
+        answered = known.union(
+            foreign,
+            (
+                asked
+                for asked in wish.asked.tables
+                if _waits_so(before.images, name, asked)
+                or any(_waits_so(before.images, name, AskedTable(asked.mode, each)) for each in moved[asked.table_id])
+            ),
         )
         if answered:
             self._answered[name] = answered
@@ -265,6 +273,12 @@ class ImagedTables:
         """
         since_s = self._strange.setdefault((name, asked), self._clock())
         return self._clock() >= since_s + SETTINGS_S
+
+    def _say_foreign(self, name: str, asked: AskedTable) -> None:
+        table, partition = self._name_of(asked.table_id)
+        extra = {"changefeed": name, "table": table, "partition": partition, "table_id": asked.table_id}
+        extra |= {"mode": asked.mode, "reason": "it is no table of the changefeed, or is gone"}
+        log.warning("image that was asked for is not to come", extra=extra)
 
     def _waits_for_partitions(self, feed: ImageFeed | None, table: TableId) -> bool:
         """Tell whether a partition's resync must wait for another image of one beside it: all begin together."""

@@ -71,7 +71,8 @@ nightly: setup  ## what takes too long for `make test`: SCHEDULES=10000 of each 
 	  tests/simulation/test_feed_law.py tests/simulation/test_scheduling_law.py tests/simulation/test_cluster_law.py \
 	  tests/simulation/test_processor_law.py tests/simulation/test_service_law.py tests/simulation/test_frontier_law.py \
 	  tests/simulation/test_image_law.py tests/simulation/test_prologue_law.py
-	NIGHTLY_EXAMPLES=1 $(BIN)/pytest -q -n 2 --timeout 7200 tests/property/rows/test_columnar_twins.py tests/property/rows/test_other_readers.py
+	NIGHTLY_EXAMPLES=1 $(BIN)/pytest -q -n 2 --timeout 7200 tests/property/rows/test_columnar_twins.py tests/property/rows/test_other_readers.py \
+	  tests/property/rawlog/test_shared_pass.py
 	NIGHTLY_DATABASE=1 NIGHTLY_RUN=1 $(BIN)/pytest -q $(UNRAISABLE) tests/e2e/test_database.py tests/e2e/test_run_command.py \
 	  tests/integration/processors/test_apply_resync.py
 	NIGHTLY_ISOLATION=1 $(BIN)/pytest -q $(UNRAISABLE) --timeout 1200 tests/integration/sorters/test_sorter_isolation.py

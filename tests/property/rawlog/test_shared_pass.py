@@ -30,6 +30,7 @@ from sorters.core.rows.shared_pass import run_chunks
 from sorters.core.rows.table_plans import TablePlans
 from sorters.cut.worker import in_order
 from tests.support.recorded.mounting import row_changes
+from tests.support.sources.examples import examples
 from tests.support.topics.random_rows import random_change, random_table
 
 TOPICS = ("t", "s1", "s2")
@@ -216,7 +217,7 @@ def moved(rng: random.Random, feed: CompiledFeed, uri_topic: str, tables: list[T
     return replace(other, partitions=partitions, schema_ids={key: number for number, key in enumerate(schemas, 1)})
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 @given(seed=st.integers(0, 2**48))
 def test_passes_that_another_changefeed_has_made_equal_those_made_anew(seed: int) -> None:
     rng = random.Random(seed)

@@ -132,7 +132,8 @@ def _figure(options: argparse.Namespace, rate: float, run_cuts: str) -> dict[str
 
 
 def _cluster(folder: Path, workers: int) -> AbstractContextManager[SparkCluster | None]:
-    return spark_cluster(folder, workers) if workers else nullcontext()
+    # As a cluster is started that is not told how: the figures are of one.
+    return spark_cluster(folder, workers, java_options="") if workers else nullcontext()
 
 
 def _to_cluster(cluster: SparkCluster) -> tuple[str, ...]:

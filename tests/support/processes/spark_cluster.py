@@ -18,6 +18,8 @@ from compose.stack.jars import pyspark_jars
 from compose.stack.java import find_java
 
 READY_S = 300.0
+QUICK_JVMS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+"""Of master, workers and executors, which live for minutes, and move blocks of rows that they never look into."""
 
 
 @dataclass(frozen=True)
@@ -61,10 +63,14 @@ def make_bare_python(folder: Path) -> Path:
 
 
 @contextlib.contextmanager
-def spark_cluster(folder: Path, workers: int = 2, *, path: str = "") -> Iterator[SparkCluster]:
+def spark_cluster(
+    folder: Path, workers: int = 2, *, path: str = "", java_options: str = QUICK_JVMS
+) -> Iterator[SparkCluster]:
     """Yield a running cluster of workers with one core each, which lets only those in who know its secret.
 
-    ``path`` is where its machines look for programs; empty: where this process does.
+    Args:
+        path: where its machines look for programs; empty: where this process does.
+        java_options: what all of its JVMs are started with.
     """
     folder.mkdir(parents=True)
     secret, secret_file, properties = secrets.token_hex(32), folder / "secret", folder / "spark.properties"
@@ -82,6 +88,7 @@ def spark_cluster(folder: Path, workers: int = 2, *, path: str = "") -> Iterator
         "SPARK_LOCAL_IP": LOOPBACK,
         "SPARK_LOCAL_DIRS": str(folder / "spills"),
         "PATH": path or os.environ["PATH"],
+        "JDK_JAVA_OPTIONS": java_options,  # which executors have of their workers
     }
     java = [str(find_java()), "-Xmx256m", "-cp", f"{pyspark_jars()}{os.sep}*"]
     # Spark 4 on Java 17 reaches into these; its own launcher scripts say the same.

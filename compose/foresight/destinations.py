@@ -16,7 +16,7 @@ from schemas.sink.file_names import path_name, schema_path_name
 from schemas.tidb.table import TableVersion
 from sorters.core.feed.feed import CompiledFeed, compile_feed
 from sorters.core.feed.route_check import check_routes
-from sorters.core.lake.columns import checked_name, key_names, lake_columns
+from sorters.core.lake.columns import checked_name, fits_unread, key_names, lake_columns
 from sorters.core.lake.layout import LakeLayout, lake_layout
 from sorters.run.lake.names import LakeName
 
@@ -102,8 +102,8 @@ def destined(config: ChangefeedConfig, schemas: SchemaStore, ts: Ts) -> Destinat
 
 
 class LakeRefusals:
-    """What one lake's sink would stop at, or passes over. Each version of a table is looked at once: that takes a ms,
-    and there may be 100,000.
+    """What one lake's sink would stop at, or passes over. Each version of a table is looked at once, and decoded only
+    where something speaks against it: that takes a ms, and there may be 100,000.
     """
 
     def __init__(self, config: ChangefeedConfig) -> None:
@@ -119,7 +119,7 @@ class LakeRefusals:
         """Return those of ``tables`` that it refuses, in their order.
 
         Raises:
-            BusError: a TableInfo does not decode.
+            BusError: a TableInfo that is decoded does not decode.
         """
         known, refused = dict[tuple[TableId, Ts, str, str], RefusedTable | None](), list[RefusedTable | None]()
         for stored in tables:
@@ -135,6 +135,8 @@ class LakeRefusals:
         name = f"{stored.schema}.{stored.table}"
         if not self._feed.contains(stored.schema, stored.table, eligible=stored.eligible):
             return RefusedTable(table=name, code=TableIneligibleError.code, reason=_LEFT_OUT)
+        if fits_unread(self._feed.routes.stored(stored), self._config.sink.iceberg.mode):
+            return None
         table = stored.decode()
         try:
             _lake_table(name, table, self._feed.routes.version(table), self._config)

@@ -27,7 +27,7 @@ class KnownRefusals:
         """Return which of an upstream's tables a changefeed's sink, a lake, refuses, in their order.
 
         Raises:
-            BusError: the settings are not allowed any more, or a TableInfo does not decode.
+            BusError: the settings are not allowed any more, or a TableInfo that is decoded does not decode.
         """
         settings = (info.upstream, info.sink_uri, json.dumps(info.config, sort_keys=True, default=str))
         with self._lock:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from schemas.config.sink.iceberg import LakeMode
+from schemas.ddl.schema_change import StoredTable
 from schemas.tidb.mysql_types import MysqlType
 from schemas.tidb.table import ColumnVersion, TableVersion
 from sorters.core.lake.errors import LakeSchemaError
@@ -123,7 +124,20 @@ def checked_name(name: str, table: TableVersion) -> str:
     Raises:
         LakeSchemaError: it cannot name one.
     """
-    if not name or name in (".", "..") or any(char in "/\\:" or ord(char) < 32 for char in name) or len(name) > 200:
+    if not _names_folder(name):
         reason = "a name of a lake table has at most 200 characters, without `/`, `\\`, `:` and control characters"
         raise LakeSchemaError("a table cannot be a lake table", table=table.name, reason=reason)
     return name
+
+
+def fits_unread(stored: StoredTable, mode: LakeMode) -> bool:
+    """Tell of a table, stored under its names at the destination, whether it can surely be a lake table, without
+    decoding it, which is slow where there are very many. False: :func:`lake_columns` and the others know.
+    """
+    has_key = mode == "append" or stored.eligible
+    return has_key and all(map(_names_folder, (stored.schema, stored.table))) and not stored.mentions(CHANGE_COLUMN_IDS)
+
+
+def _names_folder(name: str) -> bool:
+    is_odd = not name or name in (".", "..") or len(name) > 200
+    return not is_odd and not any(char in "/\\:" or ord(char) < 32 for char in name)

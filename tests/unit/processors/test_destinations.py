@@ -9,16 +9,19 @@ import pytest
 from compose.capture.api import lake_refusals
 from compose.capture.api.lake_refusals import KnownRefusals
 from compose.cli import run_cli
+from compose.foresight import destinations
 from compose.foresight.destinations import DestinedTable, LakeRefusals, as_lines, destined
 from compose.foresight.explain import recorded_schemas
 from compose.foresight.first_messages import messages_of
 from compose.foresight.recorded import read_recorded_log
 from schemas.config.changefeed import load_changefeed
 from schemas.config.settings import ChangefeedConfig
+from schemas.config.sink.iceberg import LakeMode
 from schemas.ddl.schema_change import StoredTable, stored_table
 from schemas.ids import Ts, UpstreamId
 from schemas.nodes.changefeed import ChangefeedInfo
 from schemas.tidb.table import TableVersion
+from sorters.core.lake.columns import fits_unread
 from tests.support.recorded.ddl_jobs import PRIMARY, column, snapshot, table_info
 from tests.support.recorded.mounting import recorded_store
 from tests.support.recorded.recording import TIDB_DATA
@@ -133,6 +136,27 @@ def test_first_rows_of_a_sink_without_messages_are_those_that_tidb_wrote(uri: st
 
 
 def test_lake_looks_once_at_each_version_of_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_at = list[str]()
+
+    def noted(stored: StoredTable, mode: LakeMode) -> bool:
+        looked_at.append(stored.table)
+        return fits_unread(stored, mode)
+
+    monkeypatch.setattr(destinations, "fits_unread", noted)
+    config = {"force-replicate": True, "filter": {"rules": ["shop.*", "!shop.no_key"]}}
+    refusals = LakeRefusals(load_changefeed("iceberg://?warehouse=file:///w", config))
+    items, _, odd = sorted(STORE.stored_at(Ts(10)), key=lambda stored: stored.table_id)
+    assert [each.table for each in refusals.among([odd, items])] == ["shop.odd:name"]
+    assert [each.table for each in refusals.among([items, odd])] == ["shop.odd:name"]
+    assert sorted(looked_at) == ["items", "odd:name"]
+    clash = [ID, column(2, "_tidb_op") | {"offset": 1}]
+    changed = stored_table(table_info(112, "items", columns=clash), schema_id=1, schema="shop", version=Ts(20))
+    assert [each.table for each in refusals.among([changed])] == ["shop.items"]
+    assert refusals.among([items]) == [], "as it was before the ddl"
+    assert looked_at[2:] == ["items", "items"], "what was not asked for last is forgotten"
+
+
+def test_lake_decodes_only_tables_that_something_speaks_against(monkeypatch: pytest.MonkeyPatch) -> None:
     real, decoded = StoredTable.decode, list[str]()
 
     def decode(stored: StoredTable) -> TableVersion:
@@ -140,17 +164,15 @@ def test_lake_looks_once_at_each_version_of_a_table(monkeypatch: pytest.MonkeyPa
         return real(stored)
 
     monkeypatch.setattr(StoredTable, "decode", decode)
-    config = {"force-replicate": True, "filter": {"rules": ["shop.*", "!shop.no_key"]}}
-    refusals = LakeRefusals(load_changefeed("iceberg://?warehouse=file:///w", config))
-    items, _, odd = sorted(STORE.stored_at(Ts(10)), key=lambda stored: stored.table_id)
-    assert [each.table for each in refusals.among([odd, items])] == ["shop.odd:name"]
-    assert [each.table for each in refusals.among([items, odd])] == ["shop.odd:name"]
-    assert sorted(decoded) == ["items", "odd:name"]
-    clash = [ID, column(2, "_tidb_op") | {"offset": 1}]
-    changed = stored_table(table_info(112, "items", columns=clash), schema_id=1, schema="shop", version=Ts(20))
-    assert [each.table for each in refusals.among([changed])] == ["shop.items"]
-    assert refusals.among([items]) == [], "as it was before the ddl"
-    assert decoded[2:] == ["items", "items"], "what was not asked for last is forgotten"
+    sink = {"dispatchers": [{"matcher": ["shop.`odd:name`"], "target-table": "plain"}]}
+    for config, refused, read in (
+        ({}, ["shop.odd:name"], ["odd:name"]),
+        ({"sink": sink}, [], []),
+    ):
+        refusals = LakeRefusals(load_changefeed("iceberg://?warehouse=file:///w", {"force-replicate": True, **config}))
+        assert [each.table for each in refusals.among(STORE.stored_at(Ts(10)))] == refused
+        assert decoded == read
+        decoded.clear()
 
 
 def test_refusals_of_a_lake_are_kept_by_its_settings_and_upstream(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,7 +30,7 @@ from sorters.core.cut.images import FeedImages, LeftOut
 from sorters.core.feed import image_notes
 from tests.support.sources.hash_seeds import printed_with_hash_seeds
 
-SEEDS = int(os.environ.get("IMAGE_SEEDS", "400"))
+SEEDS = int(os.environ.get("IMAGE_SEEDS", "1000"))
 SHARDS = 10
 WORTH = 60
 """Of the first seeds is shown, too, that they are worth the name."""
@@ -89,7 +89,7 @@ def _asks(world: ImageWorld) -> None:
 @pytest.mark.timeout(max(600, SEEDS))
 def test_resyncs_under_random_faults_leave_what_the_source_has() -> None:
     kinds: Counter[str] = Counter()
-    for seed in range(max(200, SEEDS // 5)):
+    for seed in range(max(60, SEEDS // 5)):
         outcome = outcome_of(seed, _asks)
         assert not outcome.broken, outcome
         kinds.update({item[4] for each in outcome.world.readers.values() for item in each.emitted})

@@ -17,7 +17,7 @@ from compose.simulation.services.run import outcome_of
 from compose.simulation.services.world import ServicesWorld
 from consumers.control.core.changefeeds.service_plan import ServicePlan
 
-SEEDS = int(os.environ.get("SERVICE_SEEDS", "800"))
+SEEDS = int(os.environ.get("SERVICE_SEEDS", "2000"))
 SHARDS = 4
 WORTH = 40
 """Of the first seeds is shown, too, that they are worth the name."""

@@ -103,7 +103,9 @@ class Fleet:
             cluster=bus.paths.cluster,
             upstream=UpstreamId(bus.log.upstream),
         )
-        self.services = ServiceFleet(bus.paths, addresses, Nursery(), command, SorterSettings(data_dir=folder))
+        # The raw log's ts are of a year ago: each service would take that for a backlog, and start a JVM at once.
+        settings = SorterSettings(data_dir=folder, spark_on_demand=True)
+        self.services = ServiceFleet(bus.paths, addresses, Nursery(), command, settings)
         patience = replace(PATIENCE, first_s=1.0)
         states = FeedStates(bus.session, bus.paths, addresses.upstream, patience=patience)
         raise_revision(bus.session, bus.paths, 1)

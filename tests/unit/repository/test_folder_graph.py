@@ -6,13 +6,12 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[3]
-ROOMS = ("schemas", "edges", "producers", "sorters", "consumers", "compose", "tidebus")
+from tests.support.sources.repository import PACKAGES, ROOT, tree_of
 
 
 def imported(file: Path) -> Iterator[str]:
     """Return the full names that a file imports."""
-    for node in ast.walk(ast.parse(file.read_text())):
+    for node in ast.walk(tree_of(file)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -22,7 +21,7 @@ def imported(file: Path) -> Iterator[str]:
 def folder_of(name: str) -> str | None:
     """Return the folder of the module that a full name is, or is in; None: it is not ours."""
     parts = name.split(".")
-    if parts[0] not in ROOMS:
+    if parts[0] not in PACKAGES:
         return None
     while parts:
         path = ROOT.joinpath(*parts)
@@ -38,7 +37,7 @@ def folder_of(name: str) -> str | None:
 def graph() -> dict[str, set[str]]:
     """Return which folders each folder imports from."""
     edges: dict[str, set[str]] = {}
-    for room in ROOMS:
+    for room in PACKAGES:
         for file in (ROOT / room).rglob("*.py"):
             own = ".".join(file.parent.relative_to(ROOT).parts)
             others = {folder for name in imported(file) if (folder := folder_of(name)) is not None}

@@ -30,13 +30,20 @@ def _of_changefeed(command: Command) -> Command:
 
 @lake.command()
 @_of_changefeed
-def compact(**given: object) -> None:
-    """Write small data files of each table anew as larger ones, with a Spark of this command's own."""
-    from compose.operator.lake import compact_tables
+def compact(**given: object) -> int:
+    """Write small data files of each table anew as larger ones, with a Spark of this command's own; exit status 1 if a
+    table is left as it is, because it is resynced.
+    """
+    from compose.operator.lake import compact_tables, left_shown
 
+    status = 0
     for table, done in compact_tables(_options(given)):
-        shown = {"files_before": done.files_before, "files_after": done.files_after}
-        echo(json.dumps({"table": table, **shown, "delete_files_dropped": done.deletes_dropped}))
+        shown: dict[str, object] = {"files_before": done.files_before, "files_after": done.files_after}
+        shown["delete_files_dropped"] = done.deletes_dropped
+        if done.left_for is not None:
+            shown, status = {**shown, "left": left_shown(done.left_for)}, 1
+        echo(json.dumps({"table": table, **shown}))
+    return status
 
 
 @lake.command()

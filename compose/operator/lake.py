@@ -6,7 +6,9 @@ makes that commit begin again (:mod:`sorters.run.lake.tables`).
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Final
 
 from kazoo.exceptions import NoNodeError
 
@@ -16,11 +18,20 @@ from edges.zookeeper.access import ZooKeeperAccess
 from edges.zookeeper.session import Session
 from schemas.config.lake_rules import catalog_options
 from schemas.errors import ConfigError
+from schemas.ids import physical_ms
 from schemas.nodes.changefeed import ChangefeedInfo, ZkPaths
+from sorters.core.lake.resync import LakeResync
 from sorters.run.lake.catalog import LakeCatalog, lake_owner
 from sorters.run.lake.maintenance import Compacted, compact, expire
 from sorters.run.lake.rows import LakeRows
 from sorters.spark.session import create_session
+
+_RESYNCED: Final = "a resync has begun and is not over: which files are from before would not be known any more"
+_WHAT_HELPS: Final = (
+    "let the changefeed run, and compact again: its sorter lets the table forget the resync when that is whole; where "
+    "it has ended early, with the table's next rows, or within compaction-interval (an hour where that is 0s)"
+)
+"""The verb cannot: whether a resync is over the frontier says, and the sorter alone knows what the table has had."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +58,13 @@ def compact_tables(options: LakeOptions) -> Iterator[tuple[str, Compacted]]:
     catalog, session = _opened(options)
     for table in catalog.tables():
         yield str(table.name), compact(table, session)
+
+
+def left_shown(noted: LakeResync) -> dict[str, object]:
+    """Return why a table was not compacted, since when, and what to do."""
+    since_ts = noted.since_ts or None
+    since = since_ts and datetime.fromtimestamp(physical_ms(since_ts) / 1000, UTC).isoformat(timespec="seconds")
+    return {"why": _RESYNCED, "since_ts": since_ts, "since": since, "what_helps": _WHAT_HELPS}
 
 
 def expire_tables(options: LakeOptions, kept_s: float) -> Iterator[tuple[str, int]]:

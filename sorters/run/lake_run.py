@@ -64,6 +64,8 @@ CUT_OFFSETS_MAX = 512
 """Raw records that a commit adds, some 128 MiB: what stands in the log beyond is another commit's."""
 RAW_BYTES_MAX = 128 << 20
 """Of raw records that a commit holds. A cut that is larger, as of a long transaction, is read as it is worked on."""
+SETTLED_S = 3600.0
+"""Where nothing is compacted here: how often tables forget a resync that is over, for those who compact by hand."""
 END_S = 2.0
 """How long a run that is told to end waits for the table under way."""
 
@@ -209,8 +211,9 @@ class LakeRun:
             if at < self._frontier.end() - FRONTIER_RECORDS_MAX:
                 continue
             compaction_s = self._config.sink.iceberg.compaction_interval_s
-            if 0 < compaction_s <= time.monotonic() - maintained_at and not self._stopping.is_set():
-                tables.maintain(self._last, self._schemas.store, self._stopping.is_set)
+            if time.monotonic() - maintained_at >= (compaction_s or SETTLED_S) and not self._stopping.is_set():
+                compacts = compaction_s > 0
+                tables.maintain(self._last, self._schemas.store, self._stopping.is_set, compacts=compacts)
                 maintained_at = time.monotonic()
             self._stopping.wait(self._config.sink.iceberg.commit_interval_s)
             self._sources.check_log()

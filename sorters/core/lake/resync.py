@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Self
 
 from schemas.errors import CorruptDataError
-from schemas.ids import TableId
+from schemas.ids import TableId, Ts
 from schemas.json_text import read_int, read_json
 from schemas.rawlog.images import (
     IdRange,
@@ -48,6 +48,8 @@ class TableStep:
     """Of one of those that are waited for a chunk went out before."""
     chunks: tuple[ImageChunk, ...] = ()
     """Of those that are waited for; they go out with the step."""
+    upto_ts: Ts = Ts(0)
+    """The step's end."""
 
     @property
     def opened(self) -> frozenset[TableId]:
@@ -72,6 +74,7 @@ def table_step(cut: Cut, table_id: TableId, partitions: Collection[TableId]) -> 
         waiting=waiting,
         has_begun=any(done.get(each) for each in waiting),
         chunks=tuple(chunk for chunk in cut.chunks if chunk.table_id in waiting),
+        upto_ts=cut.upto_ts,
     )
 
 
@@ -88,6 +91,8 @@ class LakeResync:
     """Which keys chunks have had, of partitions that are not whole; ascending, no two touch."""
     whole: frozenset[TableId] = frozenset()
     """Partitions all of whose keys chunks have had."""
+    since_ts: Ts = Ts(0)
+    """End of the step in which it began; 0: a version that did not say so has noted it last."""
 
     def is_whole(self, step: TableStep) -> bool:
         """Tell whether each row that the table has after a step was written anew since the mark."""
@@ -124,8 +129,9 @@ class LakeResync:
     def encode(self) -> str:
         """Return the property's text. Partitions are noted so that a version without them finds nothing whole."""
         done = [[keys.start.hex(), keys.end.hex()] for keys in self.done]
-        said = {"table_id": self.table_id, "files_upto": self.files_upto, "done": done}
-        return json.dumps({**said, "partitions": _ranges(self.partitions), "whole": _ranges(self.whole)})
+        said: dict[str, object] = {"table_id": self.table_id, "files_upto": self.files_upto, "done": done}
+        said |= {"partitions": _ranges(self.partitions), "whole": _ranges(self.whole), "since_ts": self.since_ts}
+        return json.dumps(said)
 
     @classmethod
     def decode(cls, text: str) -> Self:
@@ -143,6 +149,7 @@ class LakeResync:
                 _ids(raw.get("partitions", [])),
                 done,
                 _ids(raw.get("whole", [])),
+                Ts(read_int(raw.get("since_ts", 0), bits=63)),
             )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise CorruptDataError("note of a lake table's resync does not decode", note=text[:200]) from error
@@ -163,7 +170,7 @@ def resync_after(before: LakeResync | None, step: TableStep, files_upto: int) ->
         noted = None
     opened = step.opened
     if opened and step.waiting == step.partitions and not step.has_begun:
-        noted = LakeResync(step.table_id, files_upto, step.partitions)
+        noted = LakeResync(step.table_id, files_upto, step.partitions, since_ts=step.upto_ts)
     if noted is None:
         return None
     noted = noted.of_partitions(step.partitions)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from schemas.ids import Ts
+from sorters.core.lake.resync import LakeResync
 from sorters.core.lake.snapshots import LakeSnapshot, expired_snapshots
 from sorters.run.lake.table import WATERMARK, LakeTable
 
@@ -34,6 +35,8 @@ class Compacted:
     files_after: int
     deletes_dropped: int
     """Delete files that no data file needs any more."""
+    left_for: LakeResync | None = None
+    """What the table notes of its resync, for which it is left as it is."""
 
 
 def compact(table: LakeTable, session: Any) -> Compacted:
@@ -44,8 +47,9 @@ def compact(table: LakeTable, session: Any) -> Compacted:
         Py4JJavaError: somebody has deleted rows of these files meanwhile; nothing is changed then.
     """
     table.java.refresh()
-    if table.resync() is not None:
-        return Compacted(0, 0, 0)
+    noted = table.resync()
+    if noted is not None:
+        return Compacted(0, 0, 0, noted)
     actions = session._jvm.org.apache.iceberg.spark.actions.SparkActions.get(session._jsparkSession)
     action = actions.rewriteDataFiles(table.java)
     for key, value in _REWRITE.items():
@@ -81,14 +85,15 @@ def expire(table: LakeTable, kept_s: float = KEPT_S) -> int:
 
 def maintain_each(
     tables: Iterable[LakeTable],
-    session: Any,
+    session: Any | None,
     settle: Callable[[LakeTable], None],
     check_lease: Callable[[], None],
     is_stopping: Callable[[], bool],
 ) -> None:
     """Compact tables and let their snapshots expire. What fails is tried again next time: no row waits for it.
 
-    ``settle`` is called of each first, to end what keeps it from compaction and is over.
+    ``settle`` is called of each first, to end what keeps it from compaction and is over. ``session`` None: no more than
+    that is done.
     """
     from py4j.protocol import Py4JError  # comes with pyspark, which only a run needs
 
@@ -99,9 +104,15 @@ def maintain_each(
         try:
             if table.resync() is not None:
                 settle(table)
+            if session is None:
+                continue
             done, expired = compact(table, session), expire(table)
         except Py4JError as error:
             log.warning("lake table is not compacted", extra={"table": str(table.name), "reason": str(error)[:500]})
+            continue
+        if done.left_for is not None:
+            since = {"since_ts": done.left_for.since_ts, "expired": expired}
+            log.info("lake table is not compacted: it is resynced", extra={"table": str(table.name), **since})
             continue
         shown = {"files_before": done.files_before, "files_after": done.files_after, "expired": expired}
         log.info("lake table is compacted", extra={"table": str(table.name), **shown})

@@ -208,8 +208,12 @@ class LakeTables:
         log.info("catalog moves no tables together: they move one by one", extra={"reason": str(error)})
         self._catalog.transacts = False
 
-    def maintain(self, last: Cut | None, store: SchemaStore, is_stopping: Callable[[], bool]) -> None:
-        """Compact each table and let its snapshots expire; ``last`` is the last cut of which all has been written."""
+    def maintain(
+        self, last: Cut | None, store: SchemaStore, is_stopping: Callable[[], bool], *, compacts: bool = True
+    ) -> None:
+        """Compact each table and let its snapshots expire; ``last`` is the last cut of which all has been written.
+        ``compacts`` False: only let tables forget a resync that is over, so that others may compact them.
+        """
 
         def settle(table: LakeTable) -> None:
             stored = None if last is None else table_at(store, table.table_id, last.upto_ts, self._feed)
@@ -217,7 +221,8 @@ class LakeTables:
                 step = self.table_step(store.decoded(stored), last)
                 end_idle_resync(table, step, last.after_ts, self._check_lease)
 
-        maintain_each(self._tables.each(), self._rows.session, settle, self._check_lease, is_stopping)
+        session = self._rows.session if compacts else None
+        maintain_each(self._tables.each(), session, settle, self._check_lease, is_stopping)
 
     def name(self, version: TableVersion) -> LakeName:
         """See :meth:`KnownTables.name`."""

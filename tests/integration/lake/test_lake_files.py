@@ -192,9 +192,10 @@ def test_files_of_before_a_resync_go_with_its_end_and_are_not_compacted_before(r
                 {OP: ["U", "I"], "id": [1, number], "part": ["a", "b"], "v": pa.array([number] * 2, pa.int32())}
             )
             rows.merge(table.name, change, KEY)
-            table.publish(Ts(10 + number), resync=LakeResync(TableId(1), upto) if upto else None)
-        assert table.resync() == LakeResync(TableId(1), upto)
-        assert compact(table, rows.session) == Compacted(0, 0, 0)
+            noted = LakeResync(TableId(1), upto, since_ts=Ts(14))
+            table.publish(Ts(10 + number), resync=noted if upto else None)
+        assert table.resync() == noted
+        assert compact(table, rows.session) == Compacted(0, 0, 0, left_for=noted)
         held = {(row["id"], row["v"]) for row in _held(lake, name)}
         assert held == {(1, 6), *((number, number) for number in range(1, 7))}
         table.begin()

@@ -3,11 +3,15 @@
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from compose.stack.local import Addresses
+from schemas.rawlog.images import IdRange, ImageFeed, TableImage, opening_of
+from tests.integration.lake.test_lake_images import DEBIT, ImagedBank, feed_name
 from tests.integration.lake.test_lake_sink import (
     assert_every_change_is_there_once,
     bank,
@@ -56,12 +60,12 @@ def _uri(lake: Lake, mode: str, interval: str) -> str:
     return f"iceberg://?warehouse=file://{lake.folder}&{settings}"
 
 
-def _verb(stack: Addresses, sorter: Sorter, folder: Path, *verb: str) -> list[dict[str, object]]:
+def _verb(stack: Addresses, sorter: Sorter, folder: Path, *verb: str, status: int = 0) -> list[dict[str, Any]]:
     name = sorter.changefeed_id
     command = [sys.executable, "-m", "compose.cli", "lake", *verb, "-c", name, "--cluster", name]
     command += ["--zookeeper", stack.zookeeper, "--data-dir", str(folder)]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    assert ran.returncode == 0, ran.stderr[-3000:]
+    assert ran.returncode == status, ran.stderr[-3000:]
     return [json.loads(line) for line in ran.stdout.splitlines()]
 
 
@@ -130,6 +134,45 @@ def test_lake_verbs_compact_and_expire_and_the_next_run_goes_on_where_the_tables
     sorter.start()
     _rounds(bank, sorter)
     assert_every_change_is_there_once(lake, bank)
+
+
+@nightly
+@patient
+def test_lake_verb_leaves_a_table_that_is_resynced_and_says_so_until_the_sorter_finds_that_it_is_over(
+    stack: Addresses, bank: LakeBank, sorter: Sorter, lake: Lake, tmp_path: Path
+) -> None:
+    uri = f"iceberg://?warehouse=file://{lake.folder}&mode=upsert&commit-interval=1s&compaction-interval=0s"
+    sorter.create(bank.log.upstream, uri, start_ts=START_TS)
+    sorter.trouble = "from sorters.run import lake_run; lake_run.SETTLED_S = 1.0"
+    imaged = ImagedBank(bank, feed_name(sorter))
+    bank.open()
+    sorter.start()
+    waits = (ImageFeed(feed=imaged.feed, resync=(IdRange(DEBIT, DEBIT),)),)
+    imaged.advance(feeds=waits)
+    imaged.advance(feeds=waits, chunks=imaged.imaged((opening_of(DEBIT),), feeds=waits))
+    begun = (TableImage(table_id=DEBIT, feeds=(imaged.feed,), done=(opening_of(DEBIT),)),)
+    for _ in range(6):  # files enough to be worth it
+        bank.transfer(10)
+        imaged.advance(feeds=waits, tables=begun)
+        sorter.wait_checkpoint(bank.ts, 500)
+    files = {name: lake.data_files("bank", name) for name in TABLES.values()}
+    said = {line["table"]: line for line in _verb(stack, sorter, tmp_path / "verb", "compact", status=1)}
+    assert said["bank.credit"]["files_before"] and lake.data_files("bank", "credit") < files["credit"]
+    assert "left" not in said["bank.credit"]
+    assert lake.data_files("bank", "debit") == files["debit"]
+    left = said["bank.debit"]["left"]
+    assert START_TS < left["since_ts"] < bank.ts and "resync" in left["why"] and left["since"] and left["what_helps"]
+
+    deadline = time.monotonic() + 300
+    while "tidebus.resync" in lake.table("bank", "debit").properties:
+        assert time.monotonic() < deadline, sorter.log()[-2000:]
+        imaged.advance(feeds=(ImageFeed(feed=imaged.feed),))
+        sorter.wait_checkpoint(bank.ts, 500)
+    assert lake.data_files("bank", "debit") == files["debit"], "the sorter compacts nothing"
+    assert all("left" not in line for line in _verb(stack, sorter, tmp_path / "verb", "compact"))
+    assert lake.data_files("bank", "debit") < files["debit"]
+    held = {number: {row["id"]: row["v"] for row in lake.rows("bank", name)} for number, name in TABLES.items()}
+    assert held == bank.at[bank.ts]
 
 
 @nightly

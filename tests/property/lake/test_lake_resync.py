@@ -90,11 +90,11 @@ def test_a_chunk_without_its_opening_takes_nothing_away() -> None:
     opening, *rest = _chunks({3}, 1)
     assert resync_after(None, _step(*rest), 5) is None
     table = frozenset({TABLE})
-    begun = resync_after(None, _step(opening, has_begun=False), 5)
-    assert begun == LakeResync(TABLE, 5, table, (opening.keys,))
-    assert resync_after(begun, _step(), 9) == begun
-    again = resync_after(begun, _step(opening, has_begun=False), 9)
-    assert again == LakeResync(TABLE, 9, table, (opening.keys,)), "asked for anew"
+    begun = resync_after(None, replace(_step(opening, has_begun=False), upto_ts=Ts(50)), 5)
+    assert begun == LakeResync(TABLE, 5, table, (opening.keys,), since_ts=Ts(50))
+    assert resync_after(begun, replace(_step(), upto_ts=Ts(60)), 9) == begun
+    again = resync_after(begun, replace(_step(opening, has_begun=False), upto_ts=Ts(70)), 9)
+    assert again == LakeResync(TABLE, 9, table, (opening.keys,), since_ts=Ts(70)), "asked for anew"
     assert resync_after(begun, _step(waiting=frozenset()), 9) is None, "over by the frontier"
     assert resync_after(begun, replace(_step(), table_id=TableId(8)), 9) is None, "another table's"
 
@@ -104,6 +104,7 @@ def test_a_note_of_a_version_without_partitions_goes_on_for_a_table_that_has_non
     noted = LakeResync.decode(
         f'{{"table_id": 7, "files_upto": 5, "done": [["{opening.keys.start.hex()}", "{opening.keys.end.hex()}"]]}}'
     )
+    assert noted.since_ts == 0, "nor did that version say since when"
     after = resync_after(noted, _step(*rest), 9)
     assert after is not None and after.is_whole(_step(*rest)) and after.files_upto == 5
     parted = replace(_step(), partitions=frozenset({TABLE, TableId(8)}))
@@ -113,7 +114,7 @@ def test_a_note_of_a_version_without_partitions_goes_on_for_a_table_that_has_non
 def test_a_version_without_partitions_finds_no_range_of_the_table_in_a_partitioned_ones_note() -> None:
     """It takes a table for whole that has all of ``done``, and passes over what else stands there."""
     table, parts = TableId(5), (TableId(21), TableId(22), TableId(23), TableId(30))
-    note = LakeResync(table, 5, frozenset(parts), (opening_of(parts[0]),), frozenset(parts[1:]))
+    note = LakeResync(table, 5, frozenset(parts), (opening_of(parts[0]),), frozenset(parts[1:]), Ts(8))
     said = json.loads(note.encode())
     assert (said["partitions"], said["whole"]) == ([[21, 23], [30, 30]], [[22, 23], [30, 30]])
     assert {key[:18] for keys in said["done"] for key in keys} == {row_key(parts[0], 0).hex()[:18]}
@@ -128,6 +129,7 @@ def test_a_version_without_partitions_finds_no_range_of_the_table_in_a_partition
         '{"table_id": -1}',
         '{"table_id":1,"files_upto":2,"done":[["zz","00"]]}',
         '{"table_id":1,"files_upto":2,"done":[],"whole":7}',
+        '{"table_id":1,"files_upto":2,"done":[],"since_ts":"soon"}',
         '{"table_id":1,"files_upto":2,"done":[],"whole":[[1,9223372036854775807]]}',
     ],
 )

@@ -209,3 +209,21 @@ def test_maintenance_ends_the_note_of_an_idle_table_by_the_last_cut(monkeypatch:
     for last in (None, waits, replace(cut, after_ts=Ts(10)), cut):
         lake.maintain(last, store, lambda: False)
     assert compacted == [PART, PART, PART, None]
+    table.noted = PART
+    lake.maintain(waits, store, lambda: False, compacts=False)
+    assert table.noted == PART
+    lake.maintain(cut, store, lambda: False, compacts=False)
+    assert table.resync() is None, "who compacts by hand need not wait for rows"
+    assert len(compacted) == 4
+
+
+def test_table_that_is_resynced_is_left_as_it_is_and_the_log_says_since_when(caplog: pytest.LogCaptureFixture) -> None:
+    table, session = MagicMock(), MagicMock()
+    table.resync.return_value = noted = replace(PART, since_ts=Ts(25))
+    assert maintenance.compact(table, session) == Compacted(0, 0, 0, noted)
+    session._jvm.org.apache.iceberg.spark.actions.SparkActions.get.assert_not_called()
+    with caplog.at_level("INFO"), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(maintenance, "expire", lambda *_: 3)
+        maintenance.maintain_each([table], session, lambda _: None, lambda: None, lambda: False)
+    (record,) = (record for record in caplog.records if record.name == maintenance.__name__)
+    assert "is not compacted" in record.message and record.__dict__["since_ts"] == 25

@@ -13,7 +13,7 @@ from sorters.run.lake.rows import LakeRows
 from sorters.run.lake_run import LakeRun, OwnReads
 
 
-def _run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[LakeRun, MagicMock]:
+def _run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: str = "") -> tuple[LakeRun, MagicMock]:
     rows = MagicMock()
     monkeypatch.setattr(lake_run, "LakeRows", lambda *_: rows)
     info = MagicMock(namespace="default", changefeed_id="lake", start_ts=Ts(5), target_ts=None, create_time="now")
@@ -21,7 +21,7 @@ def _run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[LakeRun, Magi
         MagicMock(),
         sources=MagicMock(),
         info=info,
-        config=load_changefeed(f"iceberg://?warehouse=file://{tmp_path}", {}),
+        config=load_changefeed(f"iceberg://?warehouse=file://{tmp_path}{more}", {}),
         checkpoint_ts=Ts(5),
         before_cut=lambda: None,
         on_progress=lambda _: None,
@@ -46,6 +46,29 @@ def test_run_that_fails_to_begin_closes_its_catalog(tmp_path: Path, monkeypatch:
     run.run_here()
     assert isinstance(run.failure(), CorruptDataError)
     rows.close.assert_called_once()
+
+
+@pytest.mark.parametrize(("interval", "compacts"), [("0s", False), ("1s", True)])
+def test_run_maintains_its_tables_each_interval_and_without_one_lets_them_forget_resyncs_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, interval: str, compacts: bool
+) -> None:
+    run, _ = _run(tmp_path, monkeypatch, f"&compaction-interval={interval}")
+    monkeypatch.setattr(lake_run, "SETTLED_S", 1.0)
+    monkeypatch.setattr(lake_run, "LakeCatalog", MagicMock())
+    monkeypatch.setattr(lake_run, "tables_at", lambda *_: [])
+    monkeypatch.setattr(run, "_frontier", MagicMock(find=lambda _: 0, end=lambda: 0))
+    asked = list[bool]()
+
+    def maintain(*_: object, compacts: bool) -> None:
+        asked.append(compacts)
+        run.halt()
+
+    tables = MagicMock(find=lambda *_: None, maintain=maintain)
+    monkeypatch.setattr(lake_run, "LakeTables", MagicMock(return_value=tables))
+    monkeypatch.setattr(run._stopping, "wait", lambda _: None)
+    run.run_here()
+    assert run.failure() is None
+    assert asked == [compacts]
 
 
 @pytest.mark.parametrize(("kind", "closes"), [("jdbc", 1), ("rest", 1), ("hadoop", 0)])

@@ -1,11 +1,12 @@
 """What a changefeed would do with each table where its sink is a database, files or lake tables."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
 from compose.changefeeds import TableIneligibleError
 from schemas.config.settings import ChangefeedConfig
+from schemas.config.sink.iceberg import LakeMode
 from schemas.config.sink.lake_layout import PartitionTerm
 from schemas.ddl.schema_change import StoredTable
 from schemas.ddl.schema_store import SchemaStore
@@ -18,10 +19,15 @@ from sorters.core.feed.feed import CompiledFeed, compile_feed
 from sorters.core.feed.route_check import check_routes
 from sorters.core.lake.columns import checked_name, fits_unread, key_names, lake_columns
 from sorters.core.lake.layout import LakeLayout, lake_layout
+from sorters.core.lake.refusals import what_helps
 from sorters.run.lake.names import LakeName
 
 Kind = Literal["database", "files", "lake", "nowhere"]
 _NO_KEY: Final = "none: no primary key and no not-null unique key"
+_KEY_HELPS: Final[Mapping[LakeMode, str]] = {
+    "append": "say force-replicate = true; or give it a primary key or a not-null unique key",
+    "upsert": "give it a primary key or a not-null unique key; or send it by mode=append and force-replicate = true",
+}
 _LEFT_OUT: Final = "no primary key and no not-null unique key, and force-replicate is off"
 
 
@@ -60,6 +66,7 @@ class RefusedTable:
     code: str
     """Of the error that stops the changefeed at it, or by which it is passed over."""
     reason: str
+    what_helps: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +141,8 @@ class LakeRefusals:
     def _refusal(self, stored: StoredTable) -> RefusedTable | None:
         name = f"{stored.schema}.{stored.table}"
         if not self._feed.contains(stored.schema, stored.table, eligible=stored.eligible):
-            return RefusedTable(table=name, code=TableIneligibleError.code, reason=_LEFT_OUT)
+            helps = _KEY_HELPS[self._config.sink.iceberg.mode]
+            return RefusedTable(table=name, code=TableIneligibleError.code, reason=_LEFT_OUT, what_helps=helps)
         if fits_unread(self._feed.routes.stored(stored), self._config.sink.iceberg.mode):
             return None
         table = stored.decode()
@@ -142,7 +150,8 @@ class LakeRefusals:
             _lake_table(name, table, self._feed.routes.version(table), self._config)
         except BusError as misfit:
             reason = misfit.fields.get("reason", misfit.message)
-            return RefusedTable(table=name, code=misfit.code, reason=str(reason))
+            helps = what_helps(misfit, stored.schema, stored.table)
+            return RefusedTable(table=name, code=misfit.code, reason=str(reason), what_helps=helps)
         return None
 
 

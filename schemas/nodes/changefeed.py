@@ -8,13 +8,16 @@ what a sorter says under an older one is not heard. Both nodes are JSON, changed
 import json
 import math
 import re
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal, get_args
 
 from schemas.errors import CorruptDataError
 from schemas.ids import Ts, UpstreamId
-from schemas.json_text import read_bool, read_int, read_json, read_text
+from schemas.json_text import read_int, read_json, read_text
 from schemas.nodes.creation_zone import noted_zone
+from schemas.nodes.failures import ChangefeedError as ChangefeedError
+from schemas.nodes.failures import SorterFailure as SorterFailure
+from schemas.nodes.failures import error_json, failure_json, read_error, read_failure
 
 ChangefeedState = Literal["normal", "warning", "pending", "failed", "stopped", "finished", "removed"]
 _STATES: Final[frozenset[ChangefeedState]] = frozenset(get_args(ChangefeedState))
@@ -66,30 +69,6 @@ class ChangefeedInfo:
     source_id: int = SOURCE_ID_DEFAULT
     """The upstream's ``tidb_source_id`` as PD had it when the changefeed was created or last resumed: what rows at a
     TiDB are marked with, so that the way back leaves them out. The release before drops it likewise."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChangefeedError:
-    """The last error, as the API shows it."""
-
-    code: str
-    message: str
-    time: str
-    """RFC 3339."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SorterFailure:
-    """What a sorter has ended its run with; the owner decides what follows, and takes it away."""
-
-    epoch: int
-    """Under which the sorter ran."""
-    code: str
-    message: str
-    time: str
-    """RFC 3339."""
-    may_heal: bool
-    """Whether trying again is of use, by the error's own ``Action``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -289,7 +268,7 @@ def encode_changefeed_status(status: ChangefeedStatus) -> bytes:
             "state": status.state,
             "checkpoint_ts": status.checkpoint_ts,
             "resolved_ts": status.resolved_ts,
-            "error": error and {"code": error.code, "message": error.message, "time": error.time},
+            "error": error and error_json(error),
             "rows_total": status.rows_total,
             "corrupt_rows_total": status.corrupt_rows_total,
             **({"damaged_records_total": status.damaged_records_total} if status.damaged_records_total else {}),
@@ -298,7 +277,7 @@ def encode_changefeed_status(status: ChangefeedStatus) -> bytes:
             "batch_rows": status.batch_rows,
             "batch_s": status.batch_s,
             "last_synced_ts": status.last_synced_ts,
-            "failure": failure and asdict(failure),
+            "failure": failure and failure_json(failure),
             "sorter_deaths": status.sorter_deaths,
             **({"dml_errors": status.dml_errors} if status.dml_errors else {}),
             **({"ddl_errors": status.ddl_errors} if status.ddl_errors else {}),
@@ -322,7 +301,7 @@ def decode_changefeed_status(node: bytes) -> ChangefeedStatus:
             state=_state(raw["state"]),
             checkpoint_ts=_ts(raw["checkpoint_ts"]),
             resolved_ts=_ts(raw["resolved_ts"]),
-            error=_error(raw["error"]) if raw["error"] else None,
+            error=read_error(raw["error"]) if raw["error"] else None,
             rows_total=_count(raw["rows_total"]),
             corrupt_rows_total=_count(raw.get("corrupt_rows_total", 0)),
             damaged_records_total=_count(raw.get("damaged_records_total", 0)),
@@ -332,7 +311,7 @@ def decode_changefeed_status(node: bytes) -> ChangefeedStatus:
             batch_s=_seconds(raw["batch_s"]),
             # Absent from nodes of earlier versions.
             last_synced_ts=_ts(raw.get("last_synced_ts", 0)),
-            failure=_failure(raw["failure"]) if raw.get("failure") else None,
+            failure=read_failure(raw["failure"]) if raw.get("failure") else None,
             sorter_deaths=_count(raw.get("sorter_deaths", 0)),
             dml_errors=_count(raw.get("dml_errors", 0)),
             ddl_errors=_count(raw.get("ddl_errors", 0)),
@@ -377,17 +356,3 @@ def _seconds(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise ValueError(f"{str(value)[:40]!r} is no number of seconds")
     return float(value)
-
-
-def _error(raw: Any) -> ChangefeedError:
-    return ChangefeedError(code=read_text(raw["code"]), message=read_text(raw["message"]), time=read_text(raw["time"]))
-
-
-def _failure(raw: Any) -> SorterFailure:
-    return SorterFailure(
-        epoch=_count(raw["epoch"]),
-        code=read_text(raw["code"]),
-        message=read_text(raw["message"]),
-        time=read_text(raw["time"]),
-        may_heal=read_bool(raw["may_heal"]),
-    )

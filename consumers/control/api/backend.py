@@ -101,7 +101,7 @@ class Backend(Protocol):
 
     def refused_tables(self, feed: StoredFeed) -> Sequence[Mapping[str, str]]:
         """Return the tables that a changefeed's sink refuses or passes over as they are now: ``table``, ``code``,
-        ``reason``. Lakes alone say so.
+        ``reason``, ``what_helps``. Lakes alone say so.
         """
         ...
 

@@ -231,7 +231,13 @@ class FeedStates:
             if known.feed.runs:  # once: what follows from it is another epoch
                 known.deaths += failure.code == DIED
                 known.errors[event_type_of(failure.code)] += 1
-            error = FeedError(code=failure.code, message=failure.message, time=failure.time, may_heal=failure.may_heal)
+            error = FeedError(
+                code=failure.code,
+                message=failure.message,
+                time=failure.time,
+                may_heal=failure.may_heal,
+                ddl=failure.ddl,
+            )
             yield Failed(error, now_s, failure.epoch, self._jitter())
         elif death is not None and death.epoch == known.feed.epoch and known.feed.runs:
             known.deaths += 1
@@ -360,7 +366,9 @@ def _status_after(nodes: _Nodes, feed: Feed, known: _Known) -> ChangefeedStatus:
         state=feed.state, checkpoint_ts=feed.checkpoint_ts, resolved_ts=feed.resolved_ts
     )
     error = feed.held or feed.error
-    shown = None if error is None else ChangefeedError(code=error.code, message=error.message, time=error.time)
+    shown = None
+    if error is not None:
+        shown = ChangefeedError(code=error.code, message=error.message, time=error.time, ddl=error.ddl)
     return replace(
         before,
         state=feed.state,

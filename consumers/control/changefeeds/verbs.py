@@ -77,7 +77,7 @@ def feed_of(info: ChangefeedInfo, status: ChangefeedStatus | None) -> Feed:
         start_ts=info.start_ts,
         target_ts=info.target_ts,
         epoch=info.epoch,
-        error=FeedError(code=error.code, message=error.message, time=error.time) if error else None,
+        error=FeedError(code=error.code, message=error.message, time=error.time, ddl=error.ddl) if error else None,
     )
 
 

@@ -21,7 +21,7 @@ from consumers.control.api.context import Bus, FeedId, Namespace, User, context_
 from consumers.control.api.errors import BusyError, NoSuchRouteError
 from consumers.control.api.replica_config import OURS, replica_config
 from consumers.control.api.requests import Body, Tso, ts_given
-from consumers.control.api.routes.images import PROOFS_LOOKED_AT, images_body
+from consumers.control.api.routes.images import PROOFS_LOOKED_AT, images_body, refused_items
 from consumers.control.api.sorter_bodies import feed_places, sorter_body
 from consumers.control.changefeeds.processor_nodes import Share
 from consumers.control.changefeeds.store import ChangefeedExistsError, ChangefeedNotFoundError
@@ -139,14 +139,12 @@ def feed_topics(bus: Bus, namespace: Namespace, feed_id: FeedId) -> object:
 
 @router.get("/changefeeds/{changefeed_id}/refused", summary="Which of its tables a lake's sink refuses")
 def refused_tables(bus: Bus, namespace: Namespace, feed_id: FeedId) -> object:
-    """Return table, code and reason of each, and by code what it means and what to do; none where its sink is no
-    lake.
-    """
+    """Return of each what the API says, and by code what it means and what to do; none where its sink is no lake."""
     feed = bus.feed(feed_id, namespace)
     sink = sink_scheme(feed.info.sink_uri)
     with _taken() if is_lake_scheme(sink) else nullcontext():
-        refused = bus.refused_tables(feed)
-    codes = sorted({each["code"] for each in refused})
+        refused = refused_items(bus, feed)
+    codes = sorted({str(each["code"]) for each in refused})
     return exact({"items": refused, "codes": {code: asdict(advice_for(code, _codes(), sink)) for code in codes}})
 
 

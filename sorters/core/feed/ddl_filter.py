@@ -72,6 +72,7 @@ def _matches(event: DdlEvent, feed: CompiledFeed) -> bool:
         table=f"{event.pre_schema}.{event.pre_table}",
         new_table=f"{event.schema}.{event.table}",
         commit_ts=event.commit_ts,
+        query=event.original_query[:200],
     )
 
 

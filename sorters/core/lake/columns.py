@@ -85,7 +85,8 @@ def lake_columns(table: TableVersion, mode: LakeMode, *, says_changes: bool = Tr
     taken = {column.name.lower() for column in columns} & set(CHANGE_COLUMN_IDS)
     if taken:
         reason = f"column {min(taken)} has the name of one that says what changed"
-        raise LakeSchemaError("a table cannot be a lake table", table=table.name, reason=reason)
+        helps = "rename that column in TiDB"
+        raise LakeSchemaError("a table cannot be a lake table", table=table.name, reason=reason, what_helps=helps)
     if mode == "append" and says_changes:
         types = {OP: "string", COMMIT_TS: "long", COMMIT_TIME: "timestamptz"}
         columns += [LakeColumn(CHANGE_COLUMN_IDS[name], name, type_name) for name, type_name in types.items()]
@@ -99,8 +100,8 @@ def key_names(table: TableVersion) -> tuple[str, ...]:
         LakeSchemaError: there is none.
     """
     if not table.handle_columns:
-        reason = "it has no primary key and no not-null unique key; mode append takes it"
-        raise LakeSchemaError("a table cannot be a lake table", table=table.name, reason=reason)
+        reason, helps = "it has no primary key and no not-null unique key", "a changefeed of mode=append takes it"
+        raise LakeSchemaError("a table cannot be a lake table", table=table.name, reason=reason, what_helps=helps)
     return tuple(table.columns[offset].name for offset in table.handle_columns)
 
 
@@ -126,7 +127,8 @@ def checked_name(name: str, table: TableVersion) -> str:
     """
     if not _names_folder(name):
         reason = "a name of a lake table has at most 200 characters, without `/`, `\\`, `:` and control characters"
-        raise LakeSchemaError("a table cannot be a lake table", table=table.name, reason=reason)
+        helps = "give it another one by target-schema or target-table of [sink] dispatchers"
+        raise LakeSchemaError("a table cannot be a lake table", table=table.name, reason=reason, what_helps=helps)
     return name
 
 

@@ -22,6 +22,7 @@ from schemas.ids import Ts
 from schemas.tidb.table import TableVersion
 from sorters.core.cut.images import LeftOut
 from sorters.core.lake.errors import LakeSchemaError
+from sorters.core.lake.refusals import BEGIN_ANEW
 
 TAG_PREFIX = "wm_"
 _WITHOUT_ROWS = frozenset({DdlType.DROP_PARTITION, DdlType.TRUNCATE_PARTITION, DdlType.EXCHANGE_PARTITION})
@@ -117,17 +118,17 @@ def check_rows(change: SchemaChange, lake_table: str, *, is_there: bool, imaged:
     Raises:
         LakeSchemaError: the DDL makes rows come or go that neither speaks of.
     """
-    reason = None
     if is_there and change.job.type in _WITHOUT_ROWS:
-        reason = "it makes rows come or go with no row change; drop the lake table and replicate it anew"
+        reason, helps = "it makes rows come or go with no row change", BEGIN_ANEW
     elif not imaged and change.job.type in _RECOVERS and _TO.search(change.job.query):
-        reason = (
-            "a table comes back with rows under a name by which no lake table has them; put its start_ts into "
-            "filter.ignore-txn-start-ts and resume; then `tidebus table backfill` brings them"
+        reason = "a table comes back with rows under a name by which no lake table has them"
+        helps = (
+            f"put {change.job.start_ts} into ignore-txn-start-ts under [filter] and resume; then "
+            "`tidebus table backfill` brings the rows"
         )
-    if reason is not None:
-        where = {"table": lake_table, "query": change.job.query, "start_ts": change.job.start_ts}
-        raise LakeSchemaError("lake table cannot follow a ddl", **where, reason=reason)
+    else:
+        return
+    raise LakeSchemaError("lake table cannot follow a ddl", table=lake_table, reason=reason, what_helps=helps)
 
 
 def empties(change: SchemaChange) -> bool:

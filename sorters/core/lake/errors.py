@@ -4,7 +4,7 @@ from schemas.errors import Action, BusError
 
 
 class LakeSchemaError(BusError):
-    """A DDL, or a table, that its lake table cannot follow; ``reason`` says what, and what helps."""
+    """A DDL, or a table, that its lake table cannot follow; ``reason`` says why, ``what_helps`` how to go on."""
 
     code, action = "lake.schema_refused", Action.STOP_CHANGEFEED
 

@@ -5,12 +5,15 @@ A field keeps Iceberg's own id through all of it, so older snapshots are read as
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from schemas.ids import Ts
 from sorters.core.lake.columns import CHANGE_COLUMN_IDS, LakeColumn, widens
 from sorters.core.lake.errors import LakeSchemaError
+from sorters.core.lake.refusals import BEGIN_ANEW
 
 _DOC = "tidebus column "
+_NEW_COLUMN: Final = "say type-change=new-column in the sink URI and resume: the column goes on as a new field"
 SET_ASIDE_DOC = "what a column held before its type changed"
 """Of a field that is no column's any more."""
 
@@ -93,24 +96,25 @@ def plan_evolution(
     for column in wanted:
         field = by_id.get(column.id) or free.pop(column.name.lower(), None)
         if column.name.lower() in others:
-            raise _refused(table, column, "a field of this name stands in the lake table already, and is not ours")
+            reason = "a field of this name stands in the lake table already, and is not ours"
+            raise _refused(table, column.name, reason, "rename or drop that field in the lake table, and resume")
         if field is None:
             adds.append(column)
             continue
         if field.type != column.type and not widens(field.type, column.type):
-            if set_aside_at is not None and field.name not in laid_by and column.name not in keys:
+            may_go_on = field.name not in laid_by and column.name not in keys
+            if set_aside_at is not None and may_go_on:
                 set_aside.append((field.name, f"{field.name}_until_{set_aside_at}"))
                 adds.append(column)
                 continue
-            text = f"Iceberg cannot make {column.type} of {field.type}"
-            raise _refused(table, column, f"{text}; drop the lake table and replicate it anew, or add a new column")
+            helps = f"{_NEW_COLUMN}; or {BEGIN_ANEW}" if may_go_on else BEGIN_ANEW
+            raise _refused(table, column.name, f"Iceberg cannot make {column.type} of {field.type}", helps)
         kept.append((field, column))
     names = {field.name for field, _ in kept} | {name for name, _ in set_aside}
     drops = tuple(field.name for field in fields if field.column_id is not None and field.name not in names)
     for name in drops:
         if name in laid_by:
-            reason = "the lake table's partitions or sort order go by it; drop the lake table and replicate it anew"
-            raise LakeSchemaError("lake table cannot follow a ddl", table=table, column=name, reason=reason)
+            raise _refused(table, name, "the lake table's partitions or sort order go by it", BEGIN_ANEW)
     return Evolution(
         set_aside=tuple(set_aside),
         drops=drops,
@@ -121,5 +125,6 @@ def plan_evolution(
     )
 
 
-def _refused(table: str, column: LakeColumn, reason: str) -> LakeSchemaError:
-    return LakeSchemaError("lake table cannot follow a ddl", table=table, column=column.name, reason=reason)
+def _refused(table: str, column: str, reason: str, helps: str) -> LakeSchemaError:
+    where = {"table": table, "column": column}
+    return LakeSchemaError("lake table cannot follow a ddl", **where, reason=reason, what_helps=helps)

@@ -154,7 +154,9 @@ class LakeCatalog:
             if java is None:
                 raise
             reason = f"partitioning or sort-order does not fit: {java.getMessage()}"
-            raise LakeSchemaError("a table cannot be a lake table", table=str(name), reason=reason) from error
+            helps = "mend partitioning or sort-order of [sink.iceberg-config] and resume"
+            where = {"table": str(name), "what_helps": helps}
+            raise LakeSchemaError("a table cannot be a lake table", **where, reason=reason) from error
 
     def _namespace(self, name: LakeName) -> Any:
         parts = self._gateway.new_array(self._jvm.java.lang.String, len(name.namespace))

@@ -15,6 +15,7 @@ from sorters.core.lake.columns import key_names, lake_columns, lake_type
 from sorters.core.lake.commits import check_rows, empties, ends_resync, filled_columns, is_imaged, is_renamed
 from sorters.core.lake.errors import LakeSchemaError
 from sorters.core.lake.evolution import Evolution, plan_evolution, says_changes
+from sorters.core.lake.refusals import BEGIN_ANEW, by_ddl, by_rows, filter_rule
 from sorters.core.lake.values import lake_array
 from sorters.core.mount.filled_columns import ConstantColumn
 from sorters.run.lake.creation import NewTable
@@ -56,15 +57,25 @@ class LakeDdl:
         check_new_targets(change, store, self._feed)
         is_sent = bool(events_to_send(change, self._feed))
         for table in change.tables:
-            if self._tables.covers(table.post) and not self._tables.covers(table.pre):
-                self._begin_anew(change, table, store, left_out)
-            if table.pre is not None and self._tables.covers(table.pre):
-                self._end_resync(change, table.pre, store, stays=self._tables.covers(table.post))
-            # Where a filter leaves the DDL out and rows have other columns from here on, they bring them.
-            if self._tables.covers(table.post) and is_sent:
-                self._follow_table(change, table, store, left_out)
-            elif table.pre is not None and self._tables.covers(table.pre) and not self._tables.covers(table.post):
-                self._tables.forget(self._tables.name(store.decoded(table.pre)))
+            named = table.post or table.pre
+            try:
+                self._follow_each(change, table, store, left_out, is_sent=is_sent)
+            except LakeSchemaError as error:
+                assert named is not None
+                raise by_ddl(error, change, named.schema, named.table) from error
+
+    def _follow_each(
+        self, change: SchemaChange, table: TableChange, store: SchemaStore, left_out: LeftOut | None, *, is_sent: bool
+    ) -> None:
+        if self._tables.covers(table.post) and not self._tables.covers(table.pre):
+            self._begin_anew(change, table, store, left_out)
+        if table.pre is not None and self._tables.covers(table.pre):
+            self._end_resync(change, table.pre, store, stays=self._tables.covers(table.post))
+        # Where a filter leaves the DDL out and rows have other columns from here on, they bring them.
+        if self._tables.covers(table.post) and is_sent:
+            self._follow_table(change, table, store, left_out)
+        elif table.pre is not None and self._tables.covers(table.pre) and not self._tables.covers(table.post):
+            self._tables.forget(self._tables.name(store.decoded(table.pre)))
 
     def _end_resync(self, change: SchemaChange, pre: StoredTable, store: SchemaStore, *, stays: bool) -> None:
         if not ends_resync(change, stays):
@@ -116,6 +127,18 @@ class LakeDdl:
         if filled:
             self._fill(table, post, filled)
 
+    def evolve_for_rows(self, table: LakeTable, version: TableVersion) -> None:
+        """Give a lake table the columns of rows, whose DDL the changefeed leaves out.
+
+        Raises:
+            LakeSchemaError: it cannot have them.
+        """
+        try:
+            evolution = self.evolution(table, version)
+        except LakeSchemaError as error:
+            raise by_rows(error, version.schema, version.table, version.version) from error
+        table.evolve(evolution, version.table_id, version.version)
+
     def evolution(self, table: LakeTable, version: TableVersion) -> Evolution:
         """Return what a lake table must become to have the columns of a table version.
 
@@ -147,5 +170,11 @@ class LakeDdl:
     def _check_rename(self, pre: TableVersion, post: TableVersion) -> None:
         """Refuse to rename a lake table: a Hadoop catalog cannot."""
         if self._tables.name(pre) != self._tables.name(post) and self._tables.find(self._tables.name(pre)) is not None:
-            reason = "a catalog of files cannot rename a table; route its new name to the old one by target-table"
-            raise LakeSchemaError("lake table cannot follow a ddl", table=pre.name, renamed=post.name, reason=reason)
+            old = self._tables.name(pre)
+            reason, rule = "a catalog of files cannot rename a table", filter_rule(post.schema, post.table)[1:]
+            helps = (
+                f"route its new name to the old one and resume: a rule of [sink] dispatchers with matcher {rule}, "
+                f"target-schema {old.namespace[-1]} and target-table {old.table}; or {BEGIN_ANEW}"
+            )
+            where = {"table": pre.name, "renamed": post.name}
+            raise LakeSchemaError("lake table cannot follow a ddl", **where, reason=reason, what_helps=helps)

@@ -9,6 +9,7 @@ from sorters.core.feed.feed import CompiledFeed
 from sorters.core.lake.columns import checked_name
 from sorters.core.lake.commits import LakeProgress
 from sorters.core.lake.errors import LakeSchemaError
+from sorters.core.lake.refusals import BEGIN_ANEW
 from sorters.run.lake.at_once import at_once
 from sorters.run.lake.catalog import LakeCatalog
 from sorters.run.lake.creation import NewTable, create
@@ -83,7 +84,7 @@ class KnownTables:
         table = self.find(self.name(version))
         if table is not None and table.table_id != version.table_id:
             reason = "another table of TiDB is written to it"
-            where = {"lake_table": str(table.name), "tidb_id": table.table_id}
+            where = {"lake_table": str(table.name), "tidb_id": table.table_id, "what_helps": BEGIN_ANEW}
             raise LakeSchemaError("a table cannot be a lake table", table=version.name, reason=reason, **where)
         return None if table is None else table.progress()
 

@@ -117,7 +117,7 @@ class LakeTables:
         if table.schema_ts > version.version:
             raise InvariantBrokenError("rows of a lake table are older than the ddl that it follows", table=str(name))
         if table.schema_ts < version.version:
-            table.evolve(self._ddl.evolution(table, version), version.table_id, version.version)
+            self._ddl.evolve_for_rows(table, version)
 
         written, is_said = Written(), says_changes(table.fields())
 

@@ -25,6 +25,7 @@ from schemas.nodes.changefeed import (
     decode_changefeed_status,
     encode_changefeed_status,
 )
+from schemas.nodes.failures import stopping_ddl
 from schemas.nodes.prologue import Prologue, decode_prologue
 from schemas.nodes.sorter_service import FeedEntry, newest_entries, with_progress
 from sorters.core.cut.beginning import decode_begun
@@ -196,7 +197,12 @@ class StatusBoard:
         """
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         failure = SorterFailure(
-            epoch=epoch, code=error.code, message=str(error), time=now, may_heal=error.action is Action.RETRY
+            epoch=epoch,
+            code=error.code,
+            message=str(error),
+            time=now,
+            may_heal=error.action is Action.RETRY,
+            ddl=stopping_ddl(error),
         )
         self._write(lambda status: replace(status, failure=failure))
 

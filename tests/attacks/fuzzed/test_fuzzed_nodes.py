@@ -49,6 +49,7 @@ from schemas.nodes.changefeed import (
     encode_changefeed_info,
     encode_changefeed_status,
 )
+from schemas.nodes.failures import StoppingDdl
 from schemas.nodes.sorter_service import decode_assignment
 from sorters.core.cut.beginning import BegunEpoch, decode_begun, encode_begun
 from sorters.run.nodes.feed_lock import HOLDER_CHARS_MAX, FeedLock
@@ -65,13 +66,14 @@ BAD = ChangefeedInfo(
     changefeed_id="bad", upstream=UPSTREAM, sink_uri="kafka://h:9092/t?protocol=canal-json", config={}, start_ts=Ts(100)
 )
 INFO = encode_changefeed_info(BAD)
+DDL = StoppingDdl(table="a.b", query="q", start_ts=Ts(5), commit_ts=Ts(6), reason="r", what_helps="h")
 STATUS = encode_changefeed_status(
     ChangefeedStatus(
         state="normal",
         checkpoint_ts=Ts(100),
         resolved_ts=Ts(100),
-        error=ChangefeedError(code="c", message="m", time="t"),
-        failure=SorterFailure(epoch=0, code="c", message="m", time="t", may_heal=True),
+        error=ChangefeedError(code="c", message="m", time="t", ddl=DDL),
+        failure=SorterFailure(epoch=0, code="c", message="m", time="t", may_heal=True, ddl=DDL),
     )
 )
 CAPTURE = CaptureInfo(

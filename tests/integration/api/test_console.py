@@ -134,20 +134,25 @@ def test_page_of_a_changefeed_shows_its_newest_proofs(opened: Callable[..., Show
 
 def test_page_of_a_changefeed_lists_refused_lake_tables_with_what_to_do(opened: Callable[..., Shown]) -> None:
     """As of a lake, which this bus has none of: the answer is put in its place."""
+    ddl = {"query": "alter table <b>t</b>", "start_ts": "445644800032243716", "commit_ts": "445644800032243717"}
     item = {"table": "shop.<i>odd</i>", "code": "lake.schema_refused", "reason": "it has no primary key"}
+    stopped = {"table": "shop.t", "code": item["code"], "reason": "no", "what_helps": "leave it out", "ddl": ddl}
     code = {"meaning": "cannot be a lake table", "steps": ["Leave it out by the filter", "Resume"]}
     shown = opened(reduced_motion="reduce")
     shown.page.route(
         "**/changefeeds/all/refused*",
-        lambda route: route.fulfill(json={"items": [item], "codes": {item["code"]: code}}),
+        lambda route: route.fulfill(json={"items": [stopped, item], "codes": {item["code"]: code}}),
     )
     shown.go("changefeed/default/all", "Changefeed all")
     refused = shown.page.get_by_role("region", name="Refused lake tables", exact=True)
     expect(refused.get_by_role("cell", name=item["table"], exact=True)).to_be_visible()
     expect(refused).to_contain_text("it has no primary key")
-    expect(refused.get_by_text("Leave it out by the filter")).to_be_hidden()
-    refused.get_by_text(item["code"]).click()
-    expect(refused.get_by_text("Leave it out by the filter")).to_be_visible()
+    for said in (ddl["query"], f"Stopped by a DDL {ddl['commit_ts']} (2023-11-1", "What helps: leave it out"):
+        expect(refused).to_contain_text(said)
+    steps = refused.get_by_text("Leave it out by the filter")
+    expect(steps.first).to_be_hidden()
+    refused.get_by_text(item["code"]).first.click()
+    expect(steps.first).to_be_visible()
     shown.check("refused", refused)
 
 

@@ -26,9 +26,12 @@ from tests.support.lakes.lake_kinds import (
 from tests.support.processes.sorter_process import Sorter
 from tests.support.processes.sorter_service import ServiceCluster
 from tests.support.rawlog.raw_log import START_TS, RawLog
-from tests.support.recorded.ddl_jobs import column, job, table_info
+from tests.support.recorded.ddl_jobs import PRIMARY, column, job, table_info
 
-DROP_SCHEMA, DROP_TABLE, ADD_COLUMN, RECOVER_TABLE, MULTI_SCHEMA_CHANGE, RECOVER_SCHEMA = 2, 4, 5, 25, 61, 63
+DROP_SCHEMA, DROP_TABLE, ADD_COLUMN, MODIFY_COLUMN, RECOVER_TABLE, MULTI_SCHEMA_CHANGE, RECOVER_SCHEMA = (
+    *(2, 4, 5, 12, 25),
+    *(61, 63),
+)
 nightly = pytest.mark.skipif(
     "NIGHTLY_LAKE" not in os.environ, reason="takes minutes: NIGHTLY_LAKE=1, as `make nightly`"
 )
@@ -151,6 +154,37 @@ def test_lake_tables_of_a_database_that_flashback_brings_back_go_on_and_a_rename
     stopped = sorter.wait(lambda status: status.error is not None, 500)
     assert stopped.error is not None
     assert (stopped.error.code, "tidebus table backfill" in stopped.error.message) == ("lake.schema_refused", True)
+    ddl = stopped.error.ddl
+    assert ddl is not None and (ddl.table, ddl.query, ddl.commit_ts) == ("bank.debit_back", query, bank.ts - 1000)
+
+
+@patient
+def test_lake_changefeed_that_a_ddl_stops_names_it_and_goes_on_by_the_setting_that_helps(
+    bank: LakeBank, sorter: Sorter, lake: Lake
+) -> None:
+    sorter.create(bank.log.upstream, _uri(lake, "upsert"), start_ts=START_TS)
+    bank.open()
+    bank.transfer(10)
+    sorter.start()
+    sorter.wait_checkpoint(bank.advance(), 500)
+    before_ts, query = bank.ts, "alter table debit modify v text"
+    bank.ts += 10
+    text = column(2, "v", tp=15, charset="utf8mb4", collation="utf8mb4_bin")
+    info = table_info(201, "debit", columns=[column(1, "id", not_null=True, flag=PRIMARY), text])
+    bank.log.ddl(job(bank.ts, MODIFY_COLUMN, schema_id=1, table_id=201, schema="bank", query=query, table_info=info))
+    ddl_ts = bank.ts
+    bank.advance()
+    status = sorter.wait(lambda status: status.state == "failed", 500)
+    assert status.error is not None and status.error.ddl is not None
+    ddl = status.error.ddl
+    assert (ddl.table, ddl.query, ddl.commit_ts, ddl.start_ts) == ("bank.debit", query, ddl_ts, ddl_ts - 1)
+    assert ddl.reason == "Iceberg cannot make string of int" and status.error.code == "lake.schema_refused"
+    assert "type-change=new-column" in ddl.what_helps and '"!bank.debit"' in ddl.what_helps
+    assert before_ts <= status.checkpoint_ts < ddl_ts
+    sorter.create(bank.log.upstream, f"{_uri(lake, 'upsert')}&type-change=new-column", start_ts=START_TS)
+    sorter.wait_checkpoint(ddl_ts, 500)
+    fields = [each.name for each in lake.table("bank", "debit").schema().fields]
+    assert fields == ["id", f"v_until_{ddl_ts}", "v"]
 
 
 @nightly

@@ -16,6 +16,7 @@ from schemas.nodes.changefeed import (
     encode_changefeed_info,
     encode_changefeed_status,
 )
+from schemas.nodes.failures import SorterFailure, StoppingDdl
 
 
 @given(
@@ -38,19 +39,37 @@ def test_changefeed_info_encoded_then_decoded_is_the_same(
     assert decode_changefeed_info(encode_changefeed_info(info)) == info
 
 
-@given(st.integers(0, 2**63 - 1), st.none() | st.text())
-def test_changefeed_status_encoded_then_decoded_is_the_same(checkpoint_ts: int, message: str | None) -> None:
+DDLS = st.none() | st.builds(
+    StoppingDdl,
+    table=st.text(),
+    query=st.text(),
+    start_ts=st.integers(0, 2**63 - 1).map(Ts),
+    commit_ts=st.integers(0, 2**63 - 1).map(Ts),
+    reason=st.text(),
+    what_helps=st.text(),
+)
+
+
+@given(st.integers(0, 2**63 - 1), st.none() | st.text(), DDLS)
+def test_changefeed_status_encoded_then_decoded_is_the_same(
+    checkpoint_ts: int, message: str | None, ddl: StoppingDdl | None
+) -> None:
+    at = "2026-01-01T00:00:00Z"
+    failure = SorterFailure(epoch=3, code="c", message="m", time=at, may_heal=False, ddl=ddl)
     status = ChangefeedStatus(
         state="warning",
         checkpoint_ts=Ts(checkpoint_ts),
         resolved_ts=Ts(checkpoint_ts),
-        error=None if message is None else ChangefeedError(code="c", message=message, time="2026-01-01T00:00:00Z"),
+        error=None if message is None else ChangefeedError(code="c", message=message, time=at, ddl=ddl),
+        failure=failure,
         rows_total=5,
         corrupt_rows_total=3,
         batch_rows=2,
         batch_s=0.25,
     )
-    assert decode_changefeed_status(encode_changefeed_status(status)) == status
+    node = encode_changefeed_status(status)
+    assert decode_changefeed_status(node) == status
+    assert ddl is not None or b'"ddl":' not in node, "versions before find what they write"
 
 
 @pytest.mark.parametrize("node", [b"", b"{}", b"[]", b"\xff"])

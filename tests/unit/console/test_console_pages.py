@@ -8,11 +8,13 @@ import pytest
 
 from compose.cli import run_cli
 from consumers.control.api import overview
+from consumers.control.api.bodies import local_time
 from consumers.control.api.serving.server import ApiServer
 from schemas.flow.flow_sum import FlowSum
 from schemas.flow.proof import Proof, ProofWindow, encode_proof
-from schemas.ids import TableId, Ts
+from schemas.ids import TableId, Ts, compose_ts
 from schemas.nodes.changefeed import ChangefeedError, ChangefeedStatus
+from schemas.nodes.failures import StoppingDdl
 from tests.support.control.api import Api
 from tests.support.control.console_api import BASE, put_in
 from tests.support.control.memory_bus import CHECKPOINT, ME, URI, Memory
@@ -135,10 +137,11 @@ def test_lake_tables_that_are_refused_are_listed_with_what_their_codes_mean_and_
     api: Api, bus: Memory, server: ApiServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     put_in(bus, LAKE)
-    bus.refused = [{"table": "a.b", "code": "lake.schema_refused", "reason": "it is <b>odd</b>"}]
-    assert api.ask("GET", "/api/tidebus/changefeeds/cf/tables/refused")[1] == {"total": 1, "items": bus.refused}
+    bus.refused = [{"table": "a.b", "code": "lake.schema_refused", "reason": "it is <b>odd</b>", "what_helps": "this"}]
+    items = [{**bus.refused[0], "ddl": None}]
+    assert api.ask("GET", "/api/tidebus/changefeeds/cf/tables/refused")[1] == {"total": 1, "items": items}
     shown = api.ask("GET", f"{BASE}/changefeeds/cf/refused")[1]
-    assert shown["items"] == bus.refused
+    assert shown["items"] == items
     (advice,) = shown["codes"].values()
     assert advice["code"] == "lake.schema_refused" and advice["meaning"] and "filter" in " ".join(advice["steps"])
 
@@ -147,12 +150,42 @@ def test_lake_tables_that_are_refused_are_listed_with_what_their_codes_mean_and_
         queried: dict[str, Any] = json.loads(capsys.readouterr().out)
         return queried
 
-    assert query()["refused_tables"] == bus.refused
+    assert query()["refused_tables"] == items
     kept, bus.refused = bus.refused, None
     assert query()["refused_tables"] is None, "the rest of a query does not hang on the raw log"
     bus.refused = kept
     put_in(bus, URI)
     assert "refused_tables" not in query()
+
+
+def test_ddl_that_stops_a_lake_is_listed_first_among_refused_tables_with_what_helps(
+    api: Api, bus: Memory, server: ApiServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    put_in(bus, LAKE, "failed", "lake.schema_refused")
+    bus.refused = [{"table": "a.c", "code": "changefeed.table_ineligible", "reason": "no key", "what_helps": "a key"}]
+    kept = bus.kept["default", "cf"]
+    assert kept.status is not None and kept.status.error is not None
+    commit_ts = compose_ts(1_700_000_000_123, 5)
+    ddl = StoppingDdl(
+        table="a.b", query="alter …", start_ts=Ts(7), commit_ts=commit_ts, reason="no such type", what_helps="a rule"
+    )
+    error = replace(kept.status.error, ddl=ddl)
+    bus.kept["default", "cf"] = replace(kept, status=replace(kept.status, error=error))
+    first, second = api.ask("GET", "/api/tidebus/changefeeds/cf/tables/refused")[1]["items"]
+    said = {"query": "alter …", "start_ts": 7, "commit_ts": commit_ts, "commit_time": local_time(commit_ts)}
+    named = {"table": "a.b", "code": "lake.schema_refused", "reason": "no such type", "what_helps": "a rule"}
+    assert (first, second) == ({**named, "ddl": said}, {**bus.refused[0], "ddl": None})
+    assert run_cli(["changefeed", "query", "--changefeed-id", "cf", "--server", f"http://{server.address}"]) == 0
+    assert json.loads(capsys.readouterr().out)["refused_tables"] == [first, second]
+    page = api.ask("GET", f"{BASE}/changefeeds/cf/refused")[1]
+    assert page["items"][0]["ddl"]["commit_ts"] == str(commit_ts), "no number of JavaScript holds it"
+    assert set(page["codes"]) == {"changefeed.table_ineligible", "lake.schema_refused"}
+    put_in(bus, URI, "failed", "lake.schema_refused")
+    kept = bus.kept["default", "cf"]
+    assert kept.status is not None
+    bus.kept["default", "cf"] = replace(kept, status=replace(kept.status, error=error))
+    bus.refused = []
+    assert api.ask("GET", "/api/tidebus/changefeeds/cf/tables/refused")[1]["items"] == [], "only a lake refuses tables"
 
 
 def test_page_of_no_changefeed_is_refused(api: Api) -> None:

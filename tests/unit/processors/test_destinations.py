@@ -100,6 +100,10 @@ def test_lake_says_which_tables_it_refuses_or_passes_over_and_why(
     shown = LakeRefusals(load_changefeed(uri, config)).among(STORE.stored_at(Ts(10)))
     assert [(each.table, each.code) for each in shown] == [(table, code) for table, code, _ in refused]
     assert all(why in each.reason for each, (*_, why) in zip(shown, refused, strict=True))
+    helps = {each.table: each.what_helps for each in shown}
+    assert "primary key" in helps.get("shop.no_key", "primary key")
+    odd = helps.get("shop.odd:name", "target-table !shop.`odd:name`")
+    assert "target-table" in odd and "!shop.`odd:name`" in odd
 
 
 def test_routes_that_meet_in_one_name_are_a_note() -> None:

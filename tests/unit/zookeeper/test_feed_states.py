@@ -9,6 +9,7 @@ import pytest
 
 from compose.operator.error_codes import catalogue
 from consumers.control.changefeeds.states import DIED, Death, FeedStates
+from consumers.control.changefeeds.verbs import feed_of
 from consumers.control.core.changefeeds import sink_errors
 from edges.zookeeper.session import Session, ZooKeeperError
 from schemas.ids import Ts, UpstreamId
@@ -22,6 +23,7 @@ from schemas.nodes.changefeed import (
     encode_changefeed_info,
     encode_changefeed_status,
 )
+from schemas.nodes.failures import StoppingDdl
 from schemas.nodes.sorter_service import FeedEntry, FeedName, ServicePaths, encode_entries
 from tests.support.control.memory_zookeeper import MemoryZooKeeper
 from tests.support.processes.service_progress import entry
@@ -112,6 +114,25 @@ def test_errors_of_the_sink_are_counted_once_each_by_what_it_refused(code: str, 
     FeedStates(cast(Session, world.server), PATHS, UpstreamId("u")).look()  # the next owner goes on counting
     status = world.status()
     assert (status.dml_errors, status.ddl_errors) == (2 * errors[0], 2 * errors[1])
+
+
+def test_ddl_that_stops_a_changefeed_stands_with_its_error_until_it_is_resumed() -> None:
+    world = World()
+    ddl = StoppingDdl(table="a.b", query="alter …", start_ts=Ts(8), commit_ts=Ts(9), reason="no", what_helps="this")
+    failure = SorterFailure(epoch=0, code="lake.schema_refused", message="m", time="t", may_heal=False, ddl=ddl)
+    world.change(lambda status: replace(status, failure=failure))
+    world.owner.look()
+    status = world.status()
+    assert status.error is not None and (status.state, status.failure, status.error.ddl) == ("failed", None, ddl)
+    next_owner = FeedStates(cast(Session, world.server), PATHS, UpstreamId("u"))
+    for owner in (world.owner, next_owner):
+        world.change(lambda status: replace(status, rows_total=status.rows_total + 1))
+        owner.look()
+        error = world.status().error
+        assert error is not None and error.ddl == ddl
+    info = decode_changefeed_info(world.server.nodes[INFO_PATH].value)
+    feed = feed_of(info, world.status())
+    assert feed.error is not None and feed.error.ddl == ddl
 
 
 def test_codes_of_the_sink_are_codes() -> None:

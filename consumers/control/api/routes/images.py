@@ -5,10 +5,11 @@ from collections.abc import Mapping
 from fastapi import APIRouter
 
 from consumers.control.api.backend import Backend
-from consumers.control.api.bodies import list_body
+from consumers.control.api.bodies import StoredFeed, list_body, local_time
 from consumers.control.api.context import Bus, FeedId, Namespace, User
 from consumers.control.api.requests import SomeTablesBody, TablesBody
 from consumers.control.changefeeds.asked_images import AskedImages
+from schemas.config.sink.schemes import is_lake_scheme, sink_scheme
 from schemas.ids import TableId
 from schemas.rawlog.images import ImageMode
 
@@ -31,8 +32,10 @@ def feed_proofs(bus: Bus, namespace: Namespace, feed_id: FeedId) -> dict[str, ob
 
 @router.get("/tables/refused", summary="Which of its tables a lake's sink refuses or passes over")
 def refused_tables(bus: Bus, namespace: Namespace, feed_id: FeedId) -> dict[str, object]:
-    """Return table, code and reason of each, by the schema as it is now; none where the sink is no lake."""
-    return list_body(bus.refused_tables(bus.feed(feed_id, namespace)))
+    """Return table, code, reason and what helps of each; none where the sink is no lake. The one whose DDL has stopped
+    the changefeed comes first, with ``ddl``; the others are refused by the schema as it is now.
+    """
+    return list_body(refused_items(bus, bus.feed(feed_id, namespace)))
 
 
 @router.post("/tables/backfill", summary="Let a running changefeed write the rows that tables have, once more")
@@ -61,6 +64,33 @@ def pause(bus: Bus, namespace: Namespace, feed_id: FeedId, body: SomeTablesBody)
 def resume(bus: Bus, namespace: Namespace, feed_id: FeedId, body: SomeTablesBody) -> dict[str, object]:
     """Let images of tables go on where they were, or of all tables. Return what is paused then."""
     return paused_body(bus.resume_images(feed_id, namespace, body.tables))
+
+
+def refused_items(bus: Backend, feed: StoredFeed) -> list[dict[str, object]]:
+    """Return the tables that a changefeed's sink refuses, as the API shows them.
+
+    Raises:
+        BusError: there is no raw log, or Kafka does not answer.
+    """
+    error = feed.status.error if feed.status else None
+    items: list[dict[str, object]] = [{**each, "ddl": None} for each in bus.refused_tables(feed)]
+    if error is None or error.ddl is None or not is_lake_scheme(sink_scheme(feed.info.sink_uri)):
+        return items
+    ddl = error.ddl
+    by_ddl = {
+        "query": ddl.query,
+        "start_ts": ddl.start_ts,
+        "commit_ts": ddl.commit_ts,
+        "commit_time": local_time(ddl.commit_ts),
+    }
+    said: dict[str, object] = {
+        "table": ddl.table,
+        "code": error.code,
+        "reason": ddl.reason,
+        "what_helps": ddl.what_helps,
+        "ddl": by_ddl,
+    }
+    return [said, *items]
 
 
 def paused_body(asked: AskedImages) -> dict[str, object]:

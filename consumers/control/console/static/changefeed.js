@@ -62,13 +62,18 @@ function error({ changefeed: feed, advice }) {
     advice.verbs.length > 0 && el("div", { class: "buttons" }, advice.verbs.map((verb) => button(TITLES[verb], "verb", { verb }, { id: `advised-${verb}`, class: "main" }))));
 }
 
-// Tables of which no lake table can be, as TiDB's schema is now: also those that it has not come to yet.
+// Tables of which no lake table can be, as TiDB's schema is now, also those that it has not come to yet; and one whose
+// DDL has stopped the changefeed.
 function refusedCard(said) {
   if (!said?.items?.length) return said?.refusal && card("Refused lake tables", el("p", { class: "problem" }, said.refusal));
   const means = ({ code }) => el("details", null, el("summary", null, el("code", null, code)), el("p", null, said.codes[code].meaning), el("ol", { class: "steps" }, said.codes[code].steps.map((step) => el("li", null, step))));
+  const by = ({ ddl }) => ddl && [
+    el("p", null, "Stopped by a DDL ", el("span", { class: "ts" }, ddl.commit_ts), ` (${timeOf(ddl.commit_ts)})`, ddl.query ? ":" : ", which the changefeed leaves out; rows behind it need it."),
+    ddl.query && el("pre", { tabindex: "0", "aria-label": "The DDL" }, ddl.query)];
+  const why = (item) => el("div", null, by(item), el("p", null, item.reason), item.what_helps && el("p", { class: "soft" }, `What helps: ${item.what_helps}`));
   return el("section", { class: "card heed", "aria-label": "Refused lake tables", id: "refused" }, el("h2", null, "Refused lake tables"),
-    el("p", null, "No lake table can be of these as they are now."),
-    table("Refused lake tables", [["Table"], ["Why"], ["Code"]], said.items.slice(0, 200).map((item) => [item.table, item.reason, means(item)])),
+    el("p", null, "No lake table can be of these as they are now, or follow the DDL that is named."),
+    table("Refused lake tables", [["Table"], ["Why"], ["Code"]], said.items.slice(0, 200).map((item) => [item.table, why(item), means(item)])),
     said.items.length > 200 && el("p", { class: "soft" }, `${count(said.items.length)} in all`));
 }
 

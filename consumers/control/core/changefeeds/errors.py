@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Final
 
+from schemas.nodes.failures import StoppingDdl
+
 GC_CODES: Final = (
     "ErrGCTTLExceeded",
     "ErrSnapshotLostByGC",
@@ -53,6 +55,8 @@ class FeedError:
     """Of the capture where it came up; empty: a sorter's own process."""
     may_heal: bool = True
     """Ours: its action is to retry. What TiCDC's codes say comes on top of it."""
+    ddl: StoppingDdl | None = None
+    """That the sink cannot follow."""
 
 
 def is_gc_error(error: FeedError) -> bool:

@@ -1,0 +1,137 @@
+"""Errors of changefeeds as their nodes keep them, and the DDL that has stopped one, for those who show it by table."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from schemas.errors import BusError
+from schemas.ids import Ts
+from schemas.json_text import read_bool, read_int, read_text
+from schemas.redaction import shown_field
+
+_TS_BITS = 63
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoppingDdl:
+    """A DDL that a changefeed's sink cannot follow. Texts are redacted as logs are."""
+
+    table: str
+    """``schema.table``, as the changefeed's rules name it."""
+    query: str
+    """Empty: the changefeed leaves the DDL out, and rows behind it are what the sink cannot take."""
+    start_ts: Ts
+    """Of its transaction; 0: not known."""
+    commit_ts: Ts
+    reason: str
+    what_helps: str
+    """Empty: the code's page alone says it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangefeedError:
+    """The last error, as the API shows it."""
+
+    code: str
+    message: str
+    time: str
+    """RFC 3339."""
+    ddl: StoppingDdl | None = None
+    """What has stopped it. Versions before take it away when they write the node."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SorterFailure:
+    """What a sorter has ended its run with; the owner decides what follows, and takes it away."""
+
+    epoch: int
+    """Under which the sorter ran."""
+    code: str
+    message: str
+    time: str
+    """RFC 3339."""
+    may_heal: bool
+    """Whether trying again is of use, by the error's own ``Action``."""
+    ddl: StoppingDdl | None = None
+    """As :attr:`ChangefeedError.ddl`."""
+
+
+def stopping_ddl(error: BusError) -> StoppingDdl | None:
+    """Return the DDL of an error that names table, commit_ts and query; None: it is another error."""
+    fields = error.fields
+    if not {"table", "commit_ts", "query"} <= fields.keys():
+        return None
+
+    def shown(name: str, otherwise: str = "") -> str:
+        return str(shown_field(name, fields.get(name, otherwise)))
+
+    return StoppingDdl(
+        table=shown("table"),
+        query=shown("query") if fields["query"] else "",
+        start_ts=_ts_of(fields.get("start_ts")),
+        commit_ts=_ts_of(fields["commit_ts"]),
+        reason=shown("reason") if "reason" in fields else error.message,
+        what_helps=shown("what_helps"),
+    )
+
+
+def error_json(error: ChangefeedError) -> dict[str, object]:
+    """Return an error's place in a node."""
+    return _without_none(asdict(error))
+
+
+def failure_json(failure: SorterFailure) -> dict[str, object]:
+    """Return a failure's place in a node."""
+    return _without_none(asdict(failure))
+
+
+def read_error(raw: Any) -> ChangefeedError:
+    """Read :func:`error_json`.
+
+    Raises:
+        ValueError, KeyError, TypeError: it is none.
+    """
+    return ChangefeedError(
+        code=read_text(raw["code"]),
+        message=read_text(raw["message"]),
+        time=read_text(raw["time"]),
+        ddl=_read_ddl(raw.get("ddl")),
+    )
+
+
+def read_failure(raw: Any) -> SorterFailure:
+    """Read :func:`failure_json`.
+
+    Raises:
+        ValueError, KeyError, TypeError: it is none.
+    """
+    return SorterFailure(
+        epoch=read_int(raw["epoch"], bits=_TS_BITS),
+        code=read_text(raw["code"]),
+        message=read_text(raw["message"]),
+        time=read_text(raw["time"]),
+        may_heal=read_bool(raw["may_heal"]),
+        ddl=_read_ddl(raw.get("ddl")),
+    )
+
+
+def _read_ddl(raw: Any) -> StoppingDdl | None:
+    if raw is None:
+        return None
+    return StoppingDdl(
+        table=read_text(raw["table"]),
+        query=read_text(raw["query"]),
+        start_ts=Ts(read_int(raw["start_ts"], bits=_TS_BITS)),
+        commit_ts=Ts(read_int(raw["commit_ts"], bits=_TS_BITS)),
+        reason=read_text(raw["reason"]),
+        what_helps=read_text(raw["what_helps"]),
+    )
+
+
+def _ts_of(value: object) -> Ts:
+    return Ts(value) if isinstance(value, int) else Ts(0)
+
+
+def _without_none(said: Mapping[str, object]) -> dict[str, object]:
+    """Leave out what is not said: nodes stay as versions before write them."""
+    return {name: value for name, value in said.items() if value is not None}

@@ -217,7 +217,7 @@ def moved(rng: random.Random, feed: CompiledFeed, uri_topic: str, tables: list[T
     return replace(other, partitions=partitions, schema_ids={key: number for number, key in enumerate(schemas, 1)})
 
 
-@settings(max_examples=examples(12), deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(seed=st.integers(0, 2**48))
 def test_passes_that_another_changefeed_has_made_equal_those_made_anew(seed: int) -> None:
     rng = random.Random(seed)

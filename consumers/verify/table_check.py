@@ -28,6 +28,7 @@ from schemas.errors import ConfigError
 from schemas.ids import Ts
 
 RETRY_S = 0.2
+_LONE = "the table is not at the "
 
 Proofs = Callable[[str, Ts], ProofAnswer]
 """Returns what a changefeed's sorter says of a table, ``schema.table``, at a ts."""
@@ -66,6 +67,11 @@ class _Found:
     outcome: TableOutcome
     border: Border
 
+    @property
+    def is_lone(self) -> bool:
+        """Only one side has the table."""
+        return self.outcome.reason.startswith(_LONE)
+
 
 class TableCheck:
     """Compares tables one after the other, each in a snapshot of its own."""
@@ -85,6 +91,7 @@ class TableCheck:
             DestinationUnreachableError, DestinationRefusedError: a server does not answer, or refuses.
         """
         deadline = time.monotonic() + self._settings.wait_s
+        lone = ""
         while True:
             try:
                 seen = self._once(pair, deadline)
@@ -94,7 +101,10 @@ class TableCheck:
             except (ConfigError, RowTooLongError) as error:
                 return _not_compared(pair, error)
             else:
-                is_final = seen is not None and (seen.outcome.verdict is Verdict.SAME or seen.border.is_whole)
+                # Which tables there are stands in no snapshot: a DDL that has run since it was opened shows already.
+                before, lone = lone, seen.outcome.reason if seen is not None and seen.is_lone else ""
+                is_whole = seen is not None and seen.border.is_whole and lone == before
+                is_final = seen is not None and (seen.outcome.verdict is Verdict.SAME or is_whole)
                 if seen is not None and (is_final or time.monotonic() >= deadline):
                     return seen.outcome if is_final else _said_doubt(seen)
             time.sleep(RETRY_S)
@@ -153,7 +163,7 @@ class TableCheck:
         if not columns or not there:
             if not columns and not there:
                 return replace(outcome, reason="neither side has the table")
-            reason = f"the table is not at the {'destination' if columns else 'source'}"
+            reason = f"{_LONE}{'destination' if columns else 'source'}"
             return replace(outcome, verdict=Verdict.DIFFERENT, reason=reason)
         what = compared(columns, source.keys(pair.source), there, destination.dialect)
         if not what.columns:

@@ -25,10 +25,10 @@ from schemas.rawlog.topics import RAW_MESSAGE_BYTES_MAX
 
 READY_S = 120.0
 """A loaded two-core machine starts the registry in 25 s; four times that, and something is wrong."""
-_QUICK_JVM = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-"""Of every part: a local stack lives for minutes (docs/decisions/2026-11-22-local-stack.md)."""
 _LASTING_JVM = ("-XX:+UseSerialGC",)
 """Of a broker that lives long enough for the optimising compiler to pay, as one in production does."""
+_QUICK_JVM = (*_LASTING_JVM, "-XX:TieredStopAtLevel=1")
+"""Of every other part: a local stack lives for minutes (docs/decisions/2026-11-22-local-stack.md)."""
 _CLUSTER_UUID = "dGlkZWJ1cy1sb2NhbC0wMQ"
 """16 bytes in unpadded URL base64, as StorageTool wants; every local broker has data folders of its own anyway."""
 _ZOOKEEPER_JARS = (

@@ -17,7 +17,7 @@ from schemas.json_text import read_int, read_json, read_text
 from schemas.nodes.creation_zone import noted_zone
 from schemas.nodes.failures import ChangefeedError as ChangefeedError
 from schemas.nodes.failures import SorterFailure as SorterFailure
-from schemas.nodes.failures import error_json, failure_json, read_error, read_failure
+from schemas.nodes.failures import error_json, read_error, read_failure
 
 ChangefeedState = Literal["normal", "warning", "pending", "failed", "stopped", "finished", "removed"]
 _STATES: Final[frozenset[ChangefeedState]] = frozenset(get_args(ChangefeedState))
@@ -277,7 +277,7 @@ def encode_changefeed_status(status: ChangefeedStatus) -> bytes:
             "batch_rows": status.batch_rows,
             "batch_s": status.batch_s,
             "last_synced_ts": status.last_synced_ts,
-            "failure": failure and failure_json(failure),
+            "failure": failure and error_json(failure),
             "sorter_deaths": status.sorter_deaths,
             **({"dml_errors": status.dml_errors} if status.dml_errors else {}),
             **({"ddl_errors": status.ddl_errors} if status.ddl_errors else {}),

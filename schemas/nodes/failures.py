@@ -1,6 +1,5 @@
 """Errors of changefeeds as their nodes keep them, and the DDL that has stopped one, for those who show it by table."""
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -75,14 +74,9 @@ def stopping_ddl(error: BusError) -> StoppingDdl | None:
     )
 
 
-def error_json(error: ChangefeedError) -> dict[str, object]:
-    """Return an error's place in a node."""
-    return _without_none(asdict(error))
-
-
-def failure_json(failure: SorterFailure) -> dict[str, object]:
-    """Return a failure's place in a node."""
-    return _without_none(asdict(failure))
+def error_json(error: ChangefeedError | SorterFailure) -> dict[str, object]:
+    """Return an error's place in a node, without what is not said: nodes stay as versions before write them."""
+    return {name: value for name, value in asdict(error).items() if value is not None}
 
 
 def read_error(raw: Any) -> ChangefeedError:
@@ -100,7 +94,7 @@ def read_error(raw: Any) -> ChangefeedError:
 
 
 def read_failure(raw: Any) -> SorterFailure:
-    """Read :func:`failure_json`.
+    """Read :func:`error_json`.
 
     Raises:
         ValueError, KeyError, TypeError: it is none.
@@ -130,8 +124,3 @@ def _read_ddl(raw: Any) -> StoppingDdl | None:
 
 def _ts_of(value: object) -> Ts:
     return Ts(value) if isinstance(value, int) else Ts(0)
-
-
-def _without_none(said: Mapping[str, object]) -> dict[str, object]:
-    """Leave out what is not said: nodes stay as versions before write them."""
-    return {name: value for name, value in said.items() if value is not None}

@@ -10,6 +10,7 @@ from schemas.ddl.schema_change import SchemaChange
 from schemas.errors import BusError, shortened
 from schemas.ids import Ts
 from sorters.core.lake.errors import LakeSchemaError
+from sorters.core.sql.tokens import quote_name
 
 BEGIN_ANEW: Final = (
     "drop that one lake table by a tool of its catalog and resume, which makes it anew, and ask for the rows of before "
@@ -59,4 +60,4 @@ def _said(error: LakeSchemaError, schema: str, table: str, where: dict[str, obje
 
 
 def _quoted(name: str) -> str:
-    return name if _PLAIN.fullmatch(name) else "`" + name.replace("`", "``") + "`"
+    return name if _PLAIN.fullmatch(name) else quote_name(name)

@@ -169,8 +169,8 @@ class LakeDdl:
 
     def _check_rename(self, pre: TableVersion, post: TableVersion) -> None:
         """Refuse to rename a lake table: a Hadoop catalog cannot."""
-        if self._tables.name(pre) != self._tables.name(post) and self._tables.find(self._tables.name(pre)) is not None:
-            old = self._tables.name(pre)
+        old = self._tables.name(pre)
+        if old != self._tables.name(post) and self._tables.find(old) is not None:
             reason, rule = "a catalog of files cannot rename a table", filter_rule(post.schema, post.table)[1:]
             helps = (
                 f"route its new name to the old one and resume: a rule of [sink] dispatchers with matcher {rule}, "

@@ -103,6 +103,15 @@ def _evolve_kinds(bank: LakeBank) -> None:
     bank.log.rows(TABLE_ID, [evolved_change(bank.ts)])
 
 
+def _start(bank: LakeBank, sorter: Sorter, lake: Lake) -> None:
+    """Have a changefeed of mode upsert write what there is in the beginning."""
+    sorter.create(bank.log.upstream, _uri(lake, "upsert"), start_ts=START_TS)
+    bank.open()
+    bank.transfer(10)
+    sorter.start()
+    sorter.wait_checkpoint(bank.advance(), 500)
+
+
 def _by_id(rows: list[Row]) -> list[Row]:
     return sorted(rows, key=lambda row: int(row["id"]))
 
@@ -133,11 +142,7 @@ def test_lake_tables_at_each_tag_are_the_upstream_also_after_ddl(bank: LakeBank,
 def test_lake_tables_of_a_database_that_flashback_brings_back_go_on_and_a_renamed_one_stops(
     bank: LakeBank, sorter: Sorter, lake: Lake
 ) -> None:
-    sorter.create(bank.log.upstream, _uri(lake, "upsert"), start_ts=START_TS)
-    bank.open()
-    bank.transfer(10)
-    sorter.start()
-    sorter.wait_checkpoint(bank.advance(), 500)
+    _start(bank, sorter, lake)
     database, args = {"id": 1, "db_name": {"O": "bank", "L": "bank"}}, {"recover_info": {"LoadTablesOnExecute": True}}
     query = "flashback database bank"
     bank.log.ddl(job(bank.ts + 10, DROP_SCHEMA, schema_id=1, schema="bank", query="drop database bank"))
@@ -162,11 +167,7 @@ def test_lake_tables_of_a_database_that_flashback_brings_back_go_on_and_a_rename
 def test_lake_changefeed_that_a_ddl_stops_names_it_and_goes_on_by_the_setting_that_helps(
     bank: LakeBank, sorter: Sorter, lake: Lake
 ) -> None:
-    sorter.create(bank.log.upstream, _uri(lake, "upsert"), start_ts=START_TS)
-    bank.open()
-    bank.transfer(10)
-    sorter.start()
-    sorter.wait_checkpoint(bank.advance(), 500)
+    _start(bank, sorter, lake)
     before_ts, query = bank.ts, "alter table debit modify v text"
     bank.ts += 10
     text = column(2, "v", tp=15, charset="utf8mb4", collation="utf8mb4_bin")

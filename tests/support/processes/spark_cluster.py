@@ -16,10 +16,9 @@ from compose.ports import LOOPBACK, free_ports, is_listening
 from compose.stack.children import Child, Nursery
 from compose.stack.jars import pyspark_jars
 from compose.stack.java import find_java
+from sorters.spark.session import LOCAL_JVM_OPTIONS
 
 READY_S = 300.0
-QUICK_JVMS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
-"""Of master, workers and executors, which live for minutes, and move blocks of rows that they never look into."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +63,7 @@ def make_bare_python(folder: Path) -> Path:
 
 @contextlib.contextmanager
 def spark_cluster(
-    folder: Path, workers: int = 2, *, path: str = "", java_options: str = QUICK_JVMS
+    folder: Path, workers: int = 2, *, path: str = "", java_options: str = LOCAL_JVM_OPTIONS
 ) -> Iterator[SparkCluster]:
     """Yield a running cluster of workers with one core each, which lets only those in who know its secret.
 

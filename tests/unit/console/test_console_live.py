@@ -22,9 +22,11 @@ LIVE = f"GET {BASE}/live HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
 
 
 def events(connection: socket.socket, count: int) -> list[tuple[str, Any]]:
-    """Read so many events of a stream whose headers come first."""
+    """Read so many events of a stream whose headers come first, or all up to its end."""
     text = b""
     while text.count(b"\ndata: ") < count or not text.endswith((b"\n\n", b"\n\n\r\n")):
+        if text.endswith(b"\r\n0\r\n\r\n"):  # the connection stays open for another request
+            break
         if not (more := connection.recv(65536)):
             break
         text += more

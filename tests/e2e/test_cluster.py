@@ -158,8 +158,7 @@ def test_topics_hold_exactly_the_upstreams_history_and_the_bank_adds_up(loaded: 
     assert len(upstream) > ROWS_MIN
     validator = Validator(decode_canal_json, upstream)
     records = list(topic_records(cluster.bus.addresses.kafka_access, TOPIC))
-    for record in records:
-        validator.note(record)
+    validator.note_all(records)
     assert validator.finish(need_watermark=last_ts) == []
     reader, patient = BankReader(decode_canal_json, bank.total), BankReader(decode_canal_json, bank.total)
     reader.read(record for record in records if record.topic == TOPIC + "bank")

@@ -116,8 +116,7 @@ class Chaos:
         stored = self.server.act(lambda store: stored_upstream(store, names))
         upstream = [change for change in stored if change.commit_ts > start_ts]
         validator = Validator(decode_canal_json, upstream)
-        for record in topic_records(self.bus.addresses.kafka_access, prefix):
-            validator.note(record)
+        validator.note_all(topic_records(self.bus.addresses.kafka_access, prefix))
         assert len(upstream) > 1_000
         assert validator.finish(need_watermark=upto_ts) == []
         return validator

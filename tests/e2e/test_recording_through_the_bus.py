@@ -88,8 +88,7 @@ def canal(bus: LocalBus) -> Validator:
     """What a consumer of the canal-json topics has read."""
     upstream = recorded_upstream(after_ts=0, without=CANAL_WITHOUT)
     validator = Validator(decode_canal_json, upstream)
-    for record in topic_records(bus.addresses.kafka_access, "canal"):
-        validator.note(record)
+    validator.note_all(topic_records(bus.addresses.kafka_access, "canal"))
     return validator
 
 
@@ -112,8 +111,7 @@ def test_recording_canal_json_keeps_order_watermarks_and_every_change(bus: Local
 def test_recording_avro_keeps_order_and_every_change(bus: LocalBus) -> None:
     decode = AvroDecoder(registry_schemas(bus.addresses.schema_registry))
     validator = Validator(decode, recorded_upstream(after_ts=0, without=AVRO_WITHOUT))
-    for record in topic_records(bus.addresses.kafka_access, "avro"):
-        validator.note(record)
+    validator.note_all(topic_records(bus.addresses.kafka_access, "avro"))
     reached = status(bus, "avro-demo")
     assert reached is not None
     assert validator.finish(need_watermark=reached.checkpoint_ts, watermarks=False) == []

@@ -145,6 +145,5 @@ def finish(load: Load) -> None:
     assert len(upstream) > 1_000
     for feed in FEEDS:
         validator = Validator(decode_canal_json, upstream)
-        for record in topic_records(load.bus.addresses.kafka_access, f"{feed}_"):
-            validator.note(record)
+        validator.note_all(topic_records(load.bus.addresses.kafka_access, f"{feed}_"))
         assert validator.finish(need_watermark=upto) == []

@@ -1,5 +1,6 @@
 """The validator itself: good streams pass, and each promise broken once is caught."""
 
+import gc
 import json
 from collections.abc import Sequence
 from typing import Any
@@ -63,8 +64,10 @@ def change(commit_ts: int, key: str, op: str = "insert", name: str = "d.t") -> U
 
 def judge(stream: Sequence[tuple[int, bytes, bytes]], upstream: list[UpstreamChange] | None = None) -> list[str]:
     validator = Validator(decode_canal_json, upstream)
-    for offset, (partition, value, position) in enumerate(stream):
-        validator.note(TopicRecord("t", partition, offset, None, value, position))
+    validator.note_all(
+        TopicRecord("t", partition, offset, None, value, position)
+        for offset, (partition, value, position) in enumerate(stream)
+    )
     return validator.finish()
 
 
@@ -163,4 +166,5 @@ def test_validator_watermark_missing_on_a_partition_is_caught() -> None:
 
 def test_validator_record_without_header_is_refused() -> None:
     with pytest.raises(AssertionError, match="no position header"):
-        Validator(decode_canal_json).note(TopicRecord("t", 0, 0, None, GOOD[0][1]))
+        Validator(decode_canal_json).note_all([TopicRecord("t", 0, 0, None, GOOD[0][1])])
+    assert gc.isenabled(), "it is for as long as records are taken"

@@ -7,6 +7,7 @@ is checked; :func:`setting` may add a limit. There is one pass: what it lets thr
 
 import dataclasses
 import difflib
+import sys
 from collections.abc import Callable, Mapping
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -26,6 +27,9 @@ _FIELDS: dict[type[Any], Fields] = {}
 _BOOLS = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}
 """Go's ``strconv.ParseBool``, in any case."""
 INT64_MAX = 2**63 - 1
+_INT64_MIN, _UINT64_MAX = -(2**63), 2**64 - 1
+"""Every whole number of TiCDC's is in one of Go's types of 64 bits."""
+_DIGITS_MAX = 40
 
 
 def setting(default: Any = dataclasses.MISSING, *, key: str | None = None, check: Check | None = None) -> Any:
@@ -55,8 +59,11 @@ def shortest_duration(text: str) -> Check:
 
 
 def each(check: Check) -> Check:
-    """Apply a limit to all items of a list."""
-    return lambda values: next((reason for value in values if (reason := check(value))), None)
+    """Apply a limit to all items of a list; what is said names the item."""
+    return lambda values: next(
+        (f"{reason}, got {_show(value)} as item {i}" for i, value in enumerate(values) if (reason := check(value))),
+        None,
+    )
 
 
 def fields_by_key(kind: type[Any]) -> Fields:
@@ -91,7 +98,7 @@ def read_section(kind: type[Section], table: object, path: Path, origin: Origin)
         check: Check | None = field.metadata.get("check")
         reason = check(value) if check else None
         if reason:
-            shown = "" if _is_secret(hint) else f", got {_show(raw)}"
+            shown = "" if _is_secret(hint) or isinstance(value, tuple) else f", got {_show(raw)}"
             raise origin.error(here, f"`{key}` {reason}{shown}")
         values[field.name] = value
     for key, (field, _) in fields.items():
@@ -153,14 +160,12 @@ def _read_scalar(hint: Any, raw: object, path: Path, origin: Origin) -> Any:
             raise origin.error(path, f"{_name(path)} must be true or false, got {_show(raw)}")
         return raw
     if hint is int:
-        if isinstance(raw, UriText) and raw.removeprefix("-").removeprefix("+").isdecimal() and raw.isascii():
-            return int(raw)
-        if isinstance(raw, bool) or not isinstance(raw, int):
-            raise origin.error(path, f"{_name(path)} must be a whole number, got {_show(raw)}")
-        return raw
+        return _read_whole(raw, path, origin)
     if hint is float:
         if isinstance(raw, bool) or not isinstance(raw, int | float):
             raise origin.error(path, f"{_name(path)} must be a number, got {_show(raw)}")
+        if not -sys.float_info.max <= raw <= sys.float_info.max:
+            raise origin.error(path, f"{_name(path)} must be a finite number, got {_show(raw)}")
         return float(raw)
     if not isinstance(raw, str):
         raise origin.error(path, f"{_name(path)} must be {_expected(hint)}, got {_show(raw)}")
@@ -172,9 +177,19 @@ def _read_scalar(hint: Any, raw: object, path: Path, origin: Origin) -> Any:
     return str(raw)
 
 
+def _read_whole(raw: object, path: Path, origin: Origin) -> int:
+    if isinstance(raw, UriText) and raw.removeprefix("-").removeprefix("+").isdecimal() and raw.isascii():
+        raw = int(raw) if len(raw) <= _DIGITS_MAX else raw
+    if isinstance(raw, bool) or not isinstance(raw, int):
+        raise origin.error(path, f"{_name(path)} must be a whole number, got {_show(raw)}")
+    if not _INT64_MIN <= raw <= _UINT64_MAX:
+        raise origin.error(path, f"{_name(path)} must be a whole number of 64 bits, got {_show(raw)}")
+    return raw
+
+
 def _read_word(words: tuple[Any, ...], raw: object, path: Path, origin: Origin) -> Any:
     if isinstance(raw, UriText) and isinstance(words[0], int):
-        raw = int(raw) if raw.lstrip("-").isdecimal() and raw.isascii() else raw
+        raw = int(raw) if raw.removeprefix("-").isdecimal() and raw.isascii() and len(raw) <= _DIGITS_MAX else raw
     wanted = raw.lower() if isinstance(raw, str) else raw
     for word in words:
         if type(wanted) is type(word) and wanted == (word.lower() if isinstance(word, str) else word):
@@ -208,4 +223,6 @@ def _show(raw: object) -> str:
     """Show a plain value; of tables and lists only that they are one, as they may hold secrets."""
     if isinstance(raw, str):
         return f'"{raw[:80]}"'
+    if isinstance(raw, int) and not isinstance(raw, bool) and abs(raw) >= 10**_DIGITS_MAX:
+        return f"a number of more than {_DIGITS_MAX} digits"
     return str(raw).lower() if isinstance(raw, bool) else str(raw) if isinstance(raw, int | float) else _kind(raw)

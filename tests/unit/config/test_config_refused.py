@@ -30,6 +30,37 @@ from tests.support.control.changefeed_config import AVRO, CANAL, refused
         ("[table-images]\ntables-at-once = 17", "table-images.tables-at-once", 2, "must be from 1 to 16"),
         ("[table-images]\nlag-seconds-max = -1", "table-images.lag-seconds-max", 2, "must be at least 0"),
         ("[table-images]\nfirst = ['a.b', 'ab']", "table-images.first[1]", 2, "`ab`"),
+        (
+            "[table-images]\nlag-seconds-max = 99999999999999999999",
+            "table-images.lag-seconds-max",
+            2,
+            "must be a whole number of 64 bits, got 99999999999999999999",
+        ),
+        (
+            f"[sorter]\nrows-per-second-max = {'9' * 400}",
+            "sorter.rows-per-second-max",
+            2,
+            "must be a whole number of 64 bits, got a number of more than 40 digits",
+        ),
+        (
+            "[scheduler]\nmin-traffic-percentage = nan",
+            "scheduler.min-traffic-percentage",
+            2,
+            "a finite number, got nan",
+        ),
+        (
+            f"[scheduler]\nmin-traffic-percentage = {'9' * 400}",
+            "scheduler.min-traffic-percentage",
+            2,
+            "must be a finite number, got a number of more than 40 digits",
+        ),
+        ("sync-point-interval = '99999999999h'", "sync-point-interval", 1, 'must be a duration such as "10s"'),
+        (
+            "[filter]\nskip-damaged-records = ['0:1', '0-1']",
+            "filter.skip-damaged-records",
+            2,
+            'must be "PARTITION:OFFSET" of a record of the raw log, got "0-1" as item 1',
+        ),
         ("case-sensitive = 1", "case-sensitive", 1, "must be true or false, got 1"),
         ("memory-quota = true", "memory-quota", 1, "must be a whole number, got true"),
         ("filter = 3", "filter", 1, "`filter` must be a table, got 3"),
@@ -155,6 +186,7 @@ def test_load_changefeed_bad_setting_names_key_file_and_line(text: str, key: str
         ("a = 1\na = 2", 2, "cannot overwrite a value"),
         ("a = 1\n\nb = [1, ", 3, "at its end"),
         ('a = "x', 1, "unterminated string"),
+        (f"a = {'9' * 5000}", 1, "a number of thousands of digits"),
     ],
 )
 def test_load_changefeed_malformed_toml_names_file_and_line(text: str, line: int, words: str) -> None:
@@ -162,6 +194,19 @@ def test_load_changefeed_malformed_toml_names_file_and_line(text: str, line: int
     assert error.message.startswith("changefeed file is no TOML: ")
     assert words in error.message
     assert (error.fields["file"], error.fields["line"]) == ("feed.toml", line)
+
+
+@pytest.mark.parametrize("levels", [65, 3000])
+@pytest.mark.parametrize("text", ["{}", "x = {}", "[{}]"])
+def test_load_changefeed_text_of_any_depth_is_refused(text: str, levels: int) -> None:
+    deep = {
+        "{}": ".".join("a" * levels) + " = 1",
+        "x = {}": "[" * levels + "]" * levels,
+        "[{}]": ".".join("a" * levels),
+    }
+    error = refused(CANAL, text.format(deep[text]))
+    assert error.message == "changefeed file nests too deep"
+    assert (error.fields["levels_max"], error.fields["file"]) == (64, "feed.toml")
 
 
 @pytest.mark.parametrize(
@@ -201,6 +246,7 @@ def test_load_changefeed_malformed_uri_says_what_is_wrong(uri: str, words: str) 
         ("kafka://h/t?protocol=csv", "sink.protocol", "csv is for storage sinks"),
         ("kafka://h/t?protocol=avro", "sink.schema-registry", "avro needs a schema registry"),
         (CANAL + "&partition-num=x", "sink.kafka-config.partition-num", 'must be a whole number, got "x"'),
+        (CANAL + f"&partition-num={'9' * 5000}", "sink.kafka-config.partition-num", "must be a whole number, got"),
         (CANAL + "&partition-num=-1", "sink.kafka-config.partition-num", 'must be from 1 to 2147483647, got "-1"'),
         (CANAL + "&auto-create-topic=maybe", "sink.kafka-config.auto-create-topic", 'true or false, got "maybe"'),
         (CANAL + "&dial-timeout=10", "sink.kafka-config.dial-timeout", "must be a duration"),

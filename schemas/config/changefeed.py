@@ -19,6 +19,7 @@ from schemas.config.not_yet import (
     without_unread_tables,
 )
 from schemas.config.notes import notes_for
+from schemas.config.parse.nesting import LEVELS_MAX, nests_too_deep
 from schemas.config.parse.origin import Origin, Path
 from schemas.config.parse.references import with_stand_ins
 from schemas.config.parse.section import read_section
@@ -39,6 +40,15 @@ def parse_changefeed_text(text: str, *, file: str | None = None) -> tuple[dict[s
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise _malformed(str(error), text, file) from None
+    except ValueError:  # Python reads no number of more than 4,300 digits
+        match = re.search("[0-9_]{4300,}", text)
+        line = text.count("\n", 0, match.start() if match else 0) + 1
+        raise _malformed(f"a number of thousands of digits (at line {line}, column 1)", text, file) from None
+    except RecursionError:
+        table = None
+    if table is None or nests_too_deep(table):
+        where: dict[str, object] = {} if file is None else {"file": file}
+        raise ConfigError("changefeed file nests too deep", levels_max=LEVELS_MAX, **where)
     return table, Origin(file=file, lines=key_lines(text))
 
 

@@ -226,6 +226,31 @@ def test_body_of_any_depth_is_refused(api: Api, depth: int) -> None:
     assert status == 400 and "\n" not in shown["error_msg"]
 
 
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/api/v2/verify_table", {"sink_uri": URI, "replica_config": {"filter": {"rules": 0}}}),
+        ("/api/v2/changefeeds", {"sink_uri": URI, "replica_config": {"sink": {"dispatchers": 0}}}),
+        ("/api/v2/changefeeds", {"sink_uri": URI, "replica_config": 0}),
+    ],
+)
+@pytest.mark.parametrize("depth", [100, 400, 900])
+@pytest.mark.parametrize("pair", [("[", "]"), ('{"a":', "}")])
+def test_settings_that_nest_deep_are_refused(
+    api: Api, path: str, body: dict[str, Any], pair: tuple[str, str], depth: int
+) -> None:
+    deep = pair[0] * depth + "1" + pair[1] * depth
+    status, shown = api.ask("POST", path, raw=json.dumps(body).replace(": 0", f": {deep}").encode(), headers=JSON)
+    assert status == 400 and "nests too deep" in shown["error_msg"], shown
+
+
+@pytest.mark.parametrize("config", [{"sync_point_interval": int("9" * 400)}, {"sorter": {"cpu_share_max": 1 << 64}}])
+def test_settings_that_no_answer_could_show_are_not_stored(api: Api, config: dict[str, Any]) -> None:
+    status, shown = api.v2("POST", "/changefeeds", CREATE | {"replica_config": config})
+    assert status == 400 and "[bus.config]" in shown["error_msg"]
+    assert api.v2("GET", "/changefeeds")[1]["total"] == 0
+
+
 # -- who guesses
 
 

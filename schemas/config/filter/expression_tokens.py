@@ -101,6 +101,6 @@ def _string(text: str, start: int) -> tuple[str, int]:
 def number_of(text: str) -> int | Decimal | float:
     """Return a number token's value: an integer of 64 bits, a decimal, or, with an exponent, a double."""
     if text.isdecimal():
-        value = int(text)
-        return value if value <= _UINT64_MAX else Decimal(text)
+        value = Decimal(text)  # int() refuses thousands of digits
+        return int(value) if value <= _UINT64_MAX else value
     return float(text) if "e" in text.lower() else Decimal(text)

@@ -292,9 +292,9 @@ class _ExpressionParser:
 
     def _whole(self) -> int:
         token = self._take()
-        if token.kind != "number" or not token.text.isdecimal():
+        if token.kind != "number" or not isinstance(value := number_of(token.text), int):
             raise self._unexpected(token)
-        return int(token.text)
+        return value
 
     def _operand(self) -> Node:
         token = self._take()

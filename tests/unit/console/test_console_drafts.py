@@ -29,6 +29,8 @@ def test_draft_lays_the_form_into_the_file_and_reads_it_back(api: Api) -> None:
     [
         ({"toml": "a = [filter"}, "no TOML", 1),
         ({"toml": "\nnothing = 1"}, "unknown key `nothing`", 2),
+        ({"toml": "x = " + "[" * 3000 + "]" * 3000}, "nests too deep", None),
+        ({"toml": "\nx = " + "9" * 5000}, "no TOML", 2),
         ({"sink_uri": ""}, "sink_uri is empty", None),
         ({"sink_uri": "kafka://h:1/t?protocol=pigeon"}, "pigeon", None),
         ({"sink_uri": "kafka://u:xxxxx@h:1/t?protocol=canal-json"}, "masked", None),

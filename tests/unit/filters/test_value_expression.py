@@ -196,6 +196,7 @@ def test_bind_unix_timestamp_reads_times_in_the_zone_of_the_session(zone: str, t
         ("(" * 70 + "a", "more than 20 levels at character 22"),
         ("a = 1" + " or a = 2" * 100, "more than 200 operators; IN takes a list of any length at character 903"),
         ("a is 5", "unexpected `5` at character 6"),
+        (f"cast(s as char({'9' * 5000})) = 'x'", f"unexpected `{'9' * 5000}` at character 16"),
     ],
 )
 def test_parse_expression_what_is_left_out_is_refused_by_name_and_place(expression: str, said: str) -> None:

@@ -26,6 +26,7 @@ from consumers.control.api.errors import NoSuchRouteError, error_body, status_of
 from consumers.control.api.routes import changefeeds, cluster, debug, images, old, services, tables, v1
 from consumers.control.api.serving.about import ABOUT_HEADERS, about_page
 from consumers.control.api.serving.guard import Guard
+from schemas.config.parse.nesting import LEVELS_MAX, nests_too_deep
 from schemas.errors import BusError
 
 log = logging.getLogger(__name__)
@@ -123,10 +124,9 @@ class Bodies:
                 body = await _read(scope, receive)
         except TimeoutError:
             body = None
-        if body is None or _has_half_characters(body):
-            error = ApiError("the body holds half a character: one of \\ud800 to \\udfff without its other half")
-            if body is None:
-                error = ApiError("the body is too large or too slow", bytes_max=BODY_BYTES_MAX, timeout_s=BODY_S)
+        error = _refused(body)
+        if body is None or error is not None:
+            error = error or ApiError("the body is too large or too slow", bytes_max=BODY_BYTES_MAX, timeout_s=BODY_S)
             # What is left of the body is not read.
             refusal = JSONResponse(error_body(error), status_of(error), {"Connection": "close"})
             await refusal(scope, receive, send)
@@ -143,17 +143,26 @@ class Bodies:
         await self._app(scope, given, send)
 
 
-def _has_half_characters(body: bytes) -> bool:
-    """Tell whether a text of a body cannot be written as UTF-8: once stored, no answer could show it any more."""
-    if b"\\u" not in body:
-        return False
+def _refused(body: bytes | None) -> ApiError | None:
+    """Return what is wrong with a body that a parser would take, and nobody behind it could.
+
+    A text with half a character cannot be written as UTF-8: once stored, no answer could show it any more. What nests
+    deep ends whoever walks it.
+    """
+    if body is None or (b"\\u" not in body and body.count(b"[") + body.count(b"{") <= LEVELS_MAX):
+        return None
     try:
-        json.dumps(json.loads(body), ensure_ascii=False).encode()
+        value = json.loads(body)
+        if nests_too_deep(value):
+            return ApiError("the body nests too deep", levels_max=LEVELS_MAX)
+        json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError:
-        return True
-    except (ValueError, RecursionError):
-        return False  # it is no JSON, which is said where it is read
-    return False
+        return ApiError("the body holds half a character: one of \\ud800 to \\udfff without its other half")
+    except RecursionError:
+        return ApiError("the body nests too deep", levels_max=LEVELS_MAX)
+    except ValueError:
+        return None  # it is no JSON, which is said where it is read
+    return None
 
 
 async def _read(scope: Scope, receive: Receive) -> bytes | None:

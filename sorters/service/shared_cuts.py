@@ -8,11 +8,11 @@ say only where it goes. Columns and messages of a few cuts are kept, of those th
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Set
-from typing import Final
+from typing import Final, NamedTuple, Self
 
 from schemas.changes import RowChanges
 from schemas.flow.flow_sum import FlowSum
-from schemas.ids import TableId
+from schemas.ids import TableId, Ts
 from schemas.rawlog.region_batch import decode_region_batch, read_batch_head
 from sorters.core.columnar.row_changes import join_rows
 from sorters.core.cut.cut import Cut, overlaps
@@ -126,19 +126,35 @@ def _held_bytes(passed: EncodedPass | None) -> int:
     return 2 * (passed.encoded.keys.nbytes + passed.encoded.values.nbytes) + 2 * passed.positions.nbytes
 
 
+class _Read(NamedTuple):
+    """What the rows of a cut hang on. What else a cut says is its changefeed's: what a watermark tells of images, which
+    tables are read again, what counts for state proofs.
+    """
+
+    after_ts: Ts
+    upto_ts: Ts
+    start: tuple[int, ...]
+    end: tuple[int, ...]
+
+    @classmethod
+    def of(cls, cut: Cut) -> Self:
+        return cls(cut.after_ts, cut.upto_ts, cut.start, cut.end)
+
+
 class SharedCuts:
     """Cuts of an upstream that were asked for last. From any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._cuts = OrderedDict[Cut, SharedCut]()
+        self._cuts = OrderedDict[_Read, SharedCut]()
 
     def find(self, cut: Cut) -> RawCut | None:
-        """Return what is kept of a cut."""
+        """Return what is kept of a cut, all of whose changes go out."""
+        read = _Read.of(cut)
         with self._lock:
-            kept = self._cuts.get(cut)
+            kept = self._cuts.get(read)
             if kept is not None:
-                self._cuts.move_to_end(cut)  # who is behind alone must not drive out what all others run
+                self._cuts.move_to_end(read)  # who is behind alone must not drive out what all others run
         return None if kept is None else kept.raw
 
     def keep(self, cut: Cut, raw: RawCut) -> RawCut:
@@ -147,7 +163,7 @@ class SharedCuts:
             return raw
         fresh = SharedCut(cut, raw)
         with self._lock:
-            kept = self._cuts.setdefault(cut, fresh)  # another may have read it at the same time
+            kept = self._cuts.setdefault(_Read.of(cut), fresh)  # another may have read it at the same time
             while len(self._cuts) > 1 and self._is_too_much():
                 self._cuts.popitem(last=False)
         return kept.raw

@@ -23,6 +23,7 @@ from schemas.rawlog.region_batch import (
     decode_region_batch,
     encode_region_batch,
 )
+from schemas.sink.image_note import WatermarkNote
 from sorters.core.cut.cut import Cut
 from sorters.core.cut.images import LeftOut
 from sorters.core.encode.wire.protocol import EncodedRows
@@ -196,6 +197,12 @@ def test_what_is_left_out_for_images_or_goes_out_of_them_is_one_changefeed_s_alo
     assert shared is not None
     assert shared.shared is not None
     assert shared is again
+    backfilled = replace(
+        cut(),
+        read_again=LeftOut((IdRange(TABLES[0], TABLES[0]),), {TABLES[0]: (KeyRange(b"a", b"b"),)}),
+        note=WatermarkNote(position=b"position", header=b"header"),
+    )
+    assert reader.read_cut(backfilled, 1 << 20) is shared, "all of its changes go out"
     left_out = replace(cut(), left_out=LeftOut((IdRange(TABLES[0], TABLES[0]),), {TABLES[0]: ()}))
     alone = reader.read_cut(left_out, 1 << 20)
     assert alone is not None

@@ -12,6 +12,7 @@ from compose.cli.options.logs import log_options
 from compose.cli.options.names import cluster_option, data_dir_option, feed_options
 from compose.cli.options.spark import check_master, driver_options
 from compose.echo import echo
+from schemas.errors import BusError
 
 if TYPE_CHECKING:
     from compose.operator.lake import LakeOptions
@@ -32,12 +33,15 @@ def _of_changefeed(command: Command) -> Command:
 @_of_changefeed
 def compact(**given: object) -> int:
     """Write small data files of each table anew as larger ones, with a Spark of this command's own; exit status 1 if a
-    table is left as it is, because it is resynced.
+    table is left as it is, because it is resynced or was written meanwhile.
     """
     from compose.operator.lake import compact_tables, left_shown
 
     status = 0
     for table, done in compact_tables(_options(given)):
+        if isinstance(done, BusError):
+            status = _failed(table, done)
+            continue
         shown: dict[str, object] = {"files_before": done.files_before, "files_after": done.files_after}
         shown["delete_files_dropped"] = done.deletes_dropped
         if done.left_for is not None:
@@ -51,12 +55,22 @@ def compact(**given: object) -> int:
     "--older-than", type=Duration(), default="1h", show_default=True, help="What main has left for less stays."
 )
 @_of_changefeed
-def expire(older_than: float, **given: object) -> None:
-    """Take away the snapshots of each table that no tag names, and their files."""
+def expire(older_than: float, **given: object) -> int:
+    """Take away the snapshots of each table that no tag names, and their files; exit status 1 if one was refused."""
     from compose.operator.lake import expire_tables
 
-    for table, count in expire_tables(_options(given), older_than):
-        echo(json.dumps({"table": table, "snapshots_expired": count}))
+    status = 0
+    for table, done in expire_tables(_options(given), older_than):
+        if isinstance(done, BusError):
+            status = _failed(table, done)
+            continue
+        echo(json.dumps({"table": table, "snapshots_expired": done}))
+    return status
+
+
+def _failed(table: str, error: BusError) -> int:
+    echo(json.dumps({"table": table, "error": str(error)}))
+    return 1
 
 
 def _options(given: dict[str, Any]) -> "LakeOptions":

@@ -4,11 +4,11 @@ A sorter that runs does the same by itself each ``compaction-interval``. What a 
 makes that commit begin again (:mod:`sorters.run.lake.tables`).
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from kazoo.exceptions import NoNodeError
 
@@ -17,16 +17,22 @@ from edges.secrets import decode_info, load_with_secrets
 from edges.zookeeper.access import ZooKeeperAccess
 from edges.zookeeper.session import Session
 from schemas.config.lake_rules import catalog_options
-from schemas.errors import ConfigError
+from schemas.errors import BusError, ConfigError
 from schemas.ids import physical_ms
 from schemas.nodes.changefeed import ChangefeedInfo, ZkPaths
+from sorters.core.lake.errors import LakeOvertakenError
 from sorters.core.lake.resync import LakeResync
+from sorters.log.failures import bus_error
 from sorters.run.lake.catalog import LakeCatalog, lake_owner
 from sorters.run.lake.maintenance import Compacted, compact, expire
 from sorters.run.lake.rows import LakeRows
+from sorters.run.lake.table import LakeTable
 from sorters.spark.session import create_session
 
+Done = TypeVar("Done")
 _RESYNCED: Final = "a resync has begun and is not over: which files are from before would not be known any more"
+_OVERTAKEN: Final = ("CommitFailedException", "ValidationException")
+"""Iceberg's, of a table that has moved since a commit to it was begun."""
 _WHAT_HELPS: Final = (
     "let the changefeed run, and compact again: its sorter lets the table forget the resync when that is whole; where "
     "it has ended early, with the table's next rows, or within compaction-interval (an hour where that is 0s)"
@@ -47,17 +53,16 @@ class LakeOptions:
     data_dir: Path
 
 
-def compact_tables(options: LakeOptions) -> Iterator[tuple[str, Compacted]]:
-    """Compact each lake table of a changefeed; yield its name and what was done.
+def compact_tables(options: LakeOptions) -> Iterator[tuple[str, Compacted | BusError]]:
+    """Compact each lake table of a changefeed; yield its name and what was done, or why it was not.
 
     Raises:
         ChangefeedNotFoundError, ConfigError: there is none, or its sink is no lake.
         SecretKeyError: its settings are sealed by a key that is not here; or they are not sealed, and a key is here.
-        Py4JJavaError: rows of a table were deleted meanwhile; the tables before it are done.
+        BusError: Spark does not start, or the catalog does not answer.
     """
-    catalog, session = _opened(options)
-    for table in catalog.tables():
-        yield str(table.name), compact(table, session)
+    tables, session = _opened(options)
+    return of_each(tables, lambda table: compact(table, session))
 
 
 def left_shown(noted: LakeResync) -> dict[str, object]:
@@ -67,19 +72,37 @@ def left_shown(noted: LakeResync) -> dict[str, object]:
     return {"why": _RESYNCED, "since_ts": since_ts, "since": since, "what_helps": _WHAT_HELPS}
 
 
-def expire_tables(options: LakeOptions, kept_s: float) -> Iterator[tuple[str, int]]:
-    """Let snapshots of each lake table of a changefeed expire; yield its name and how many went.
+def expire_tables(options: LakeOptions, kept_s: float) -> Iterator[tuple[str, int | BusError]]:
+    """Let snapshots of each lake table of a changefeed expire; yield its name and how many went, or why none did.
 
     Raises:
-        ChangefeedNotFoundError, ConfigError: there is none, or its sink is no lake.
-        SecretKeyError: see :func:`compact_tables`.
+        ChangefeedNotFoundError, ConfigError, SecretKeyError, BusError: see :func:`compact_tables`.
     """
-    catalog, _ = _opened(options)
-    for table in catalog.tables():
-        yield str(table.name), expire(table, kept_s)
+    tables, _ = _opened(options)
+    return of_each(tables, lambda table: expire(table, kept_s))
 
 
-def _opened(options: LakeOptions) -> tuple[LakeCatalog, object]:
+def of_each(tables: Iterable[LakeTable], act: Callable[[LakeTable], Done]) -> Iterator[tuple[str, Done | BusError]]:
+    """Do something to each table; yield its name and what came of it. One that Iceberg refuses leaves the others."""
+    from py4j.protocol import Py4JError  # comes with pyspark
+
+    for table in tables:
+        try:
+            done: Done | BusError = act(table)
+        except Py4JError as error:
+            done = _failure(error)
+        yield str(table.name), done
+
+
+def _failure(error: Exception) -> BusError:
+    known = bus_error(error)
+    if any(kind in str(error) for kind in _OVERTAKEN):
+        text = "somebody has written the table meanwhile; nothing is changed: do it again"
+        return LakeOvertakenError(text, reason=known.fields.get("reason", error))
+    return known
+
+
+def _opened(options: LakeOptions) -> tuple[list[LakeTable], object]:
     info = _stored(options)
     config = load_with_secrets(info)
     if not config.uri.is_lake:
@@ -88,7 +111,10 @@ def _opened(options: LakeOptions) -> tuple[LakeCatalog, object]:
     session = create_session(options.master, app, options.data_dir, driver_memory=options.driver_memory)
     owner = lake_owner(info)
     rows = LakeRows(session, catalog_options(config), owner.branch)
-    return LakeCatalog(rows, owner), rows.session
+    try:
+        return list(LakeCatalog(rows, owner).tables()), rows.session
+    except Exception as error:  # Py4J's, of many kinds
+        raise bus_error(error) from error
 
 
 def _stored(options: LakeOptions) -> ChangefeedInfo:

@@ -110,6 +110,7 @@ def create_session(
         SparkJarsMissingError: nobody says where the Kafka connector is.
         SparkSecretError: see :func:`sorters.spark.security.security_settings`.
         DriverHostError: see :func:`sorters.spark.addresses.driver_host`.
+        SparkStartError: its JVM, or its cluster, refuses.
     """
     settings = _settings(master, app, data_dir.resolve(), driver_memory)
     settings |= security_settings(master, {key: _where_it_is(key, value) for key, value in (conf or {}).items()})
@@ -127,12 +128,29 @@ def create_session(
         extra = {"variable": LOCAL_IP_ENV}
         log.warning("spark has no UI: spark-submit was started without an address for it", extra=extra)
     with contextlib.chdir(_jvm_folder(data_dir.resolve())):
-        session = _session(settings)
+        session = _started(lambda: _session(settings))
     # A task's failure is logged with the text of the exception, which may quote a row.
     session.sparkContext.setLogLevel("ERROR" if redaction() is Redaction.OFF else "OFF")
     if not local:
         session.sparkContext.addPyFile(str(zip_code(data_dir.resolve())))
     return session
+
+
+def _started(start: Session) -> "SparkSession":
+    """Return what ``start`` does.
+
+    Raises:
+        SparkStartError: Spark says no, in one of its many kinds.
+        BusError: so does ``start``.
+    """
+    try:
+        return start()
+    except BusError:
+        raise
+    except Exception as error:
+        reason = bus_error(error).fields.get("reason", error)
+        text = "spark did not start; its own words are in the log, or on standard error"
+        raise SparkStartError(text, reason=reason) from error
 
 
 def _session(settings: Mapping[str, str]) -> "SparkSession":
@@ -262,19 +280,12 @@ class SparkOnDemand:
         with self._starting:
             if self._session is None:
                 try:
-                    session = self._start()
-                    self._web_url = str(session.sparkContext.uiWebUrl or "")
-                    self._session = session
+                    session = _started(self._start)
                 except BusError:
                     self._failed = True
                     raise
-                except Exception as error:
-                    self._failed = True
-                    reason = bus_error(error).fields.get("reason", error)
-                    raise SparkStartError(
-                        "spark did not start; its own words are in the sorter's log", reason=reason
-                    ) from error
-                self._failed = False
+                self._web_url = str(session.sparkContext.uiWebUrl or "")
+                self._session, self._failed = session, False
             return self._session
 
     def is_gone(self) -> bool:

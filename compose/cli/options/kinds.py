@@ -10,6 +10,9 @@ from schemas.nodes.changefeed import ID_CHARS_MAX, is_id
 
 Command = TypeVar("Command", bound=Callable[..., object])
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)?")
+_HEAP = re.compile(r"([0-9]{1,12})([kmgt])", re.IGNORECASE)
+_HEAP_BYTES_MIN = 512 << 20
+"""Spark does not start with less than 450 MiB of what the JVM calls its own."""
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
@@ -39,3 +42,17 @@ class Duration(click.ParamType[float]):
         if not match:
             self.fail(f"{value!r} is not a duration such as 90s, 2m or 500ms", param, ctx)
         return float(match[1]) * _SECONDS[match[2] or "s"]
+
+
+class HeapSize(click.ParamType[str]):
+    """Of a JVM that runs Spark: a word of ``-Xmx``, such as ``1500m``. The JVM's own no to another tells little."""
+
+    name = "size"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return it; empty where nothing is given."""
+        text = str(value).strip()
+        match = _HEAP.fullmatch(text)
+        if text and not (match and int(match[1]) << 10 * (1 + "kmgt".index(match[2].lower())) >= _HEAP_BYTES_MIN):
+            self.fail(f"{text[:40]!r} is no heap such as 1500m or 2g; at least 512m is allowed", param, ctx)
+        return text

@@ -5,7 +5,7 @@ import re
 
 import click
 
-from compose.cli.options.kinds import Command, Duration
+from compose.cli.options.kinds import Command, Duration, HeapSize
 
 _MASTER = re.compile(r"local(\[(\d+|\*)(,\d+)?\])?|local-cluster\[[\d,]+\]|spark://\S+:\d+(,\S+:\d+)*|yarn|k8s://\S+")
 
@@ -13,7 +13,8 @@ _MASTER = re.compile(r"local(\[(\d+|\*)(,\d+)?\])?|local-cluster\[[\d,]+\]|spark
 def driver_options(command: Command) -> Command:
     """Add ``--master`` and ``--driver-memory``, of a command that is a Spark driver."""
     text = "Heap of the driver's JVM."
-    command = click.option("--driver-memory", default="1500m", show_default=True, metavar="SIZE", help=text)(command)
+    kind = {"type": HeapSize(), "metavar": "SIZE", "help": text}
+    command = click.option("--driver-memory", default="1500m", show_default=True, **kind)(command)  # type: ignore[arg-type]
     return click.option("--master", default="local[2]", show_default=True, help="Spark master.")(command)
 
 
@@ -53,7 +54,11 @@ _SORTER_OPTIONS = (
         help="Where Spark keeps a query's checkpoint, such as hdfs:///tidebus.  [default: in --data-dir]",
     ),
     click.option(
-        "--sorter-driver-memory", default="", metavar="SIZE", help="Heap of a sorter service's JVM, such as 2g."
+        "--sorter-driver-memory",
+        type=HeapSize(),
+        default="",
+        metavar="SIZE",
+        help="Heap of a sorter service's JVM, such as 2g.",
     ),
     click.option(
         "--sorter-master",

@@ -59,7 +59,13 @@ def test_password_in_the_wrong_line_of_a_file_is_not_shown(tmp_path: Path, capsy
 
 
 @pytest.mark.parametrize(
-    "flags", [["--sorter-master", "locl[2]"], ["--sorter-master", "spark://host"], ["--sorter-conf", "spark.cores.max"]]
+    "flags",
+    [
+        ["--sorter-master", "locl[2]"],
+        ["--sorter-master", "spark://host"],
+        ["--sorter-conf", "spark.cores.max"],
+        ["--sorter-driver-memory", "2gib"],
+    ],
 )
 def test_capture_with_a_sorter_setting_that_spark_would_choke_on_is_refused_at_once(
     flags: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

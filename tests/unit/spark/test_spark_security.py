@@ -7,7 +7,7 @@ from unittest.mock import MagicMock
 import pytest
 
 from schemas.errors import Action, BusError
-from sorters.log.failures import SparkJarsMissingError
+from sorters.log.failures import SparkJarsMissingError, SparkStartError
 from sorters.spark import session
 from sorters.spark.addresses import DriverHostError, driver_host
 from sorters.spark.security import SparkSecretError, security_settings, split_secrets
@@ -159,3 +159,15 @@ def test_each_session_in_a_jvm_of_spark_submits_has_a_ui_only_where_its_address_
     for _ in range(2):  # the second one after a cluster has left the first without executors
         create_session("local[1]", "x", tmp_path, conf={"spark.ui.enabled": "true"})
     assert [settings["spark.ui.enabled"] == "true" for settings in begun] == [shown, shown]
+
+
+def test_session_whose_jvm_does_not_start_says_so_by_its_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: Mapping[str, str]) -> MagicMock:
+        raise RuntimeError("[JAVA_GATEWAY_EXITED] Java gateway process exited before sending its port number.")
+
+    monkeypatch.setattr(session, "_session", refuse)
+    monkeypatch.setenv(SPARK_JARS_ENV, "/jars/kafka.jar")
+    for variable in (SUBMITTED_ENV, "SPARK_LOCAL_IP", "SPARK_PUBLIC_DNS", "PYSPARK_PYTHON"):
+        monkeypatch.setenv(variable, "")
+    with pytest.raises(SparkStartError, match=r"\[sorter\.spark_start\].*JAVA_GATEWAY_EXITED"):
+        create_session("local[1]", "x", tmp_path)

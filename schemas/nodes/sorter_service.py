@@ -19,6 +19,7 @@ from typing import Any, Final, TypedDict
 
 from schemas.errors import CorruptDataError
 from schemas.ids import Ts
+from schemas.json_text import read_int, read_json, read_text
 from schemas.nodes.changefeed import ChangefeedStatus, ZkPaths
 from schemas.nodes.feed_figures import NOTHING_COUNTED, FeedFigures, RunKey, read_feed_figures
 
@@ -309,17 +310,19 @@ def decode_assignment(node: bytes) -> Assignment:
     try:
         feeds = tuple(
             Assigned(
-                namespace=str(namespace),
-                changefeed_id=str(changefeed_id),
-                created_zxid=int(created_zxid),
-                epoch=int(epoch),
-                revision=int(revision),
+                namespace=read_text(namespace),
+                changefeed_id=read_text(changefeed_id),
+                created_zxid=read_int(created_zxid),
+                epoch=read_int(epoch),
+                revision=read_int(revision),
             )
             for namespace, changefeed_id, created_zxid, epoch, revision in raw["feeds"]
         )
-        dedicated = tuple((str(namespace), str(changefeed_id)) for namespace, changefeed_id in raw["dedicated"])
+        dedicated = tuple(
+            (read_text(namespace), read_text(changefeed_id)) for namespace, changefeed_id in raw["dedicated"]
+        )
         return Assignment(owner_rev=_number(raw, "owner_rev"), feeds=feeds, dedicated=dedicated)
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
+    except (KeyError, TypeError, ValueError) as error:
         raise CorruptDataError(
             "assignment of a sorter service does not decode", bytes=len(node), reason=repr(error)
         ) from error
@@ -360,14 +363,14 @@ def decode_entries(node: bytes) -> list[FeedEntry]:
                 spark_rows_total=_number(entry, "spark_rows_total"),
                 corrupt_rows_total=_number(entry, "corrupt_rows_total"),
                 batch_rows=_number(entry, "batch_rows"),
-                batch_s=float(entry["batch_s"]),
+                batch_s=_seconds(entry, "batch_s"),
                 last_synced_ts=Ts(_number(entry, "last_synced_ts")),
-                cpu_s=float(entry["cpu_s"]),
+                cpu_s=_seconds(entry, "cpu_s"),
                 figures=read_feed_figures(entry),  # of a version before
             )
             for entry in raw
         ]
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
+    except (KeyError, TypeError, ValueError) as error:
         raise CorruptDataError(
             "progress of a sorter service does not decode", bytes=len(node), reason=repr(error)
         ) from error
@@ -377,8 +380,8 @@ def _document(node: bytes, what: str, kind: type = dict) -> Any:
     if len(node) > NODE_BYTES_MAX:
         raise CorruptDataError(f"{what} is too large", bytes=len(node), bytes_max=NODE_BYTES_MAX)
     try:
-        raw = json.loads(node)
-    except (ValueError, RecursionError) as error:
+        raw = read_json(node)
+    except ValueError as error:
         raise CorruptDataError(f"{what} does not decode", bytes=len(node), reason=repr(error)) from error
     if not isinstance(raw, kind):
         raise CorruptDataError(f"{what} does not decode", bytes=len(node), seen=type(raw).__name__)
@@ -386,14 +389,15 @@ def _document(node: bytes, what: str, kind: type = dict) -> Any:
 
 
 def _text(raw: Mapping[str, object], key: str) -> str:
-    value = raw[key]
-    if not isinstance(value, str):
-        raise TypeError(f"{key} is no text")
-    return value
+    return read_text(raw[key])
 
 
 def _number(raw: Mapping[str, object], key: str) -> int:
+    return read_int(raw[key])
+
+
+def _seconds(raw: Mapping[str, object], key: str) -> float:
     value = raw[key]
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 64:
-        raise ValueError(f"{key} is no number that fits")
-    return value
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e12:
+        raise ValueError(f"{key} is no number of seconds")
+    return float(value)

@@ -94,7 +94,7 @@ def decode_asked(node: bytes) -> AskedImages:
 
 
 def _ranged(raw: Any) -> tuple[tuple[ImageMode, TableId], tuple[KeyRange, ...]]:
-    mode, table = ImageMode(raw["mode"]), TableId(read_int(raw["table_id"], bits=63))
+    mode, table = ImageMode(read_text(raw["mode"], 40)), TableId(read_int(raw["table_id"], bits=63))
     keys = tuple(KeyRange(*(bytes.fromhex(read_text(bound)) for bound in item)) for item in raw["keys"])
     whole = KeyRange.of_table(table)
     if mode not in BY_HAND or not keys or merge_keys(keys) != keys:

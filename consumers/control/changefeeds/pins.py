@@ -9,6 +9,7 @@ name is created.
 """
 
 import json
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -18,8 +19,11 @@ from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 from consumers.control.changefeeds.store import no_such_changefeed
 from edges.zookeeper.session import Session
 from schemas.errors import CorruptDataError
+from schemas.json_text import read_int, read_json, read_text
 from schemas.nodes.changefeed import ZkPaths
 from schemas.nodes.sorter_service import FeedName
+
+log = logging.getLogger(__name__)
 
 NODE_BYTES_MAX: Final = 512 * 1024
 _AT: Final = "@"
@@ -72,13 +76,16 @@ def decode_pins(node: bytes) -> dict[FeedName, Pin]:
     if len(node) > NODE_BYTES_MAX:
         raise CorruptDataError("node of pins is too large", bytes=len(node), bytes_max=NODE_BYTES_MAX)
     try:
-        return {_name(key): Pin(int(zxid), str(service)) for key, (zxid, service) in json.loads(node or b"{}").items()}
-    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        raw = read_json(node or b"{}")
+        return {_name(key): Pin(read_int(zxid), read_text(service)) for key, (zxid, service) in raw.items()}
+    except (ValueError, TypeError, AttributeError) as error:
         raise CorruptDataError("node of pins does not decode", node=node[:200], reason=repr(error)) from error
 
 
 def pin_changefeed(session: Session, paths: ZkPaths, name: FeedName, service: str) -> None:
     """Keep a changefeed on a service (see :class:`Pin`); '': on none in particular.
+
+    A node that does not decode is written anew: the owner obeys none of it, and no other verb would mend it.
 
     Raises:
         ChangefeedNotFoundError: there is none.
@@ -94,7 +101,7 @@ def pin_changefeed(session: Session, paths: ZkPaths, name: FeedName, service: st
                 node, stat = client.get(path)
             except NoNodeError:
                 node, stat = b"{}", None
-            pins = decode_pins(node)
+            pins = _known_pins(path, node)
             pins.pop(name, None)
             if service:
                 pins[name] = Pin(int(info.czxid), service)
@@ -106,6 +113,15 @@ def pin_changefeed(session: Session, paths: ZkPaths, name: FeedName, service: st
             except (BadVersionError, NodeExistsError, NoNodeError):
                 continue  # another has pinned meanwhile
             return
+
+
+def _known_pins(path: str, node: bytes) -> dict[FeedName, Pin]:
+    try:
+        return decode_pins(node)
+    except CorruptDataError as error:
+        extra = {"path": path, "code": error.code, "error": str(error)}
+        log.error("pins are not readable; all but the one that is asked for now are forgotten", extra=extra)
+        return {}
 
 
 def _name(key: str) -> FeedName:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from zlib import crc32
 
 from schemas.ids import Ts
+from schemas.json_text import read_int, read_json
 
 SHARDS = 64
 
@@ -55,9 +56,11 @@ def encode_counts(counts: Mapping[str, TopicCount]) -> bytes:
 def decode_counts(content: bytes) -> dict[str, TopicCount]:
     """Return what stands in a node; of one that does not read, nothing: topics are used as they are then."""
     try:
-        raw = json.loads(content)
+        raw = read_json(content)
         counts = {
-            str(topic): TopicCount(int(partitions), int(before), Ts(int(border_ts)))
+            topic: TopicCount(
+                read_int(partitions, bits=31), read_int(before, bits=31), Ts(read_int(border_ts, bits=63))
+            )
             for topic, (partitions, before, border_ts) in raw.items()
         }
     except (ValueError, TypeError, AttributeError):

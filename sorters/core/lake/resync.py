@@ -197,6 +197,6 @@ def _ranges(ids: Iterable[TableId]) -> list[list[int]]:
 
 def _ids(raw: Any) -> frozenset[TableId]:
     ranges = [(read_int(first, bits=63), read_int(last, bits=63)) for first, last in raw]
-    if sum(last - first for first, last in ranges) > PARTITIONS_MAX:
-        raise ValueError("more partitions than a table can have")
+    if any(first > last for first, last in ranges) or sum(last - first for first, last in ranges) > PARTITIONS_MAX:
+        raise ValueError("more partitions than a table can have, or ranges that end before they begin")
     return frozenset(TableId(each) for first, last in ranges for each in range(first, last + 1))

@@ -9,6 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from consumers.control.changefeeds.asked_images import AskedImages, decode_asked, encode_asked
+from consumers.control.changefeeds.pins import Pin, decode_pins, encode_pins, pin_changefeed
 from consumers.control.changefeeds.processor_nodes import (
     AppliedNode,
     ProcessorInfo,
@@ -37,7 +39,7 @@ from edges.zookeeper.connection import LeasedClient
 from edges.zookeeper.lease import Lease
 from edges.zookeeper.session import Session
 from schemas.errors import BusError, CorruptDataError
-from schemas.ids import CaptureId, Ts, UpstreamId
+from schemas.ids import CaptureId, TableId, Ts, UpstreamId
 from schemas.nodes.changefeed import (
     ChangefeedError,
     ChangefeedInfo,
@@ -50,8 +52,23 @@ from schemas.nodes.changefeed import (
     encode_changefeed_status,
 )
 from schemas.nodes.failures import StoppingDdl
-from schemas.nodes.sorter_service import decode_assignment
+from schemas.nodes.prologue import Prologue, PrologueFailure, decode_prologue, encode_prologue
+from schemas.nodes.sorter_service import (
+    Assigned,
+    Assignment,
+    FeedEntry,
+    ServiceInfo,
+    decode_assignment,
+    decode_entries,
+    decode_service,
+    encode_assignment,
+    encode_entries,
+    encode_service,
+)
+from schemas.rawlog.images import ImageMode, KeyRange
 from sorters.core.cut.beginning import BegunEpoch, decode_begun, encode_begun
+from sorters.core.cut.topic_counts import TopicCount, decode_counts, encode_counts
+from sorters.core.lake.resync import LakeResync
 from sorters.run.nodes.feed_lock import HOLDER_CHARS_MAX, FeedLock
 from sorters.run.nodes.status import StatusBoard
 from sorters.spark.backlog.query_folder import Folder, epoch_offsets
@@ -84,6 +101,25 @@ PROCESSOR = ProcessorInfo(
     processor=CaptureId("p"), capture=CaptureId("c"), version="1", peer_address="h:1", is_stopping=False
 )
 SHARE = Share(processor=CaptureId("p"), capture=CaptureId("c"), partitions=(1, 2))
+ENTRY = FeedEntry(
+    namespace="default", changefeed_id="f", created_zxid=5, epoch=0, revision=1, checkpoint_ts=Ts(5), resolved_ts=Ts(6)
+)
+ASSIGNED = Assigned(namespace="default", changefeed_id="f", created_zxid=5, epoch=0, revision=1)
+SERVICE = ServiceInfo(service="s", host="h", pid=1, version="1", started_at_s=1, master="local[1]", dedicated="d/f")
+START = KeyRange.of_table(TableId(8)).start
+ASKED = AskedImages(
+    requested={ImageMode.BACKFILL: frozenset([TableId(7)])},
+    ranged={(ImageMode.RESYNC, TableId(8)): (KeyRange(START + b"a", START + b"b"),)},
+    paused=frozenset([TableId(9)]),
+)
+PROLOGUE = Prologue(
+    life=f"c.{'0' * 16}",
+    start_ts=Ts(5),
+    end_ts=Ts(6),
+    attempt=1,
+    failure=PrologueFailure(epoch=0, code="c", message="m"),
+)
+RESYNC = LakeResync(TableId(7), 4, frozenset([TableId(8)]), (KeyRange(b"a", b"b"),), frozenset([TableId(9)]), Ts(5))
 DECODERS: dict[str, tuple[bytes, Callable[[bytes], Any]]] = {
     "info": (INFO, decode_info),
     "status": (STATUS, decode_changefeed_status),
@@ -91,6 +127,17 @@ DECODERS: dict[str, tuple[bytes, Callable[[bytes], Any]]] = {
     "begun": (BEGUN, decode_begun),
     "processor": (encode_processor(PROCESSOR), decode_processor),
     "shares": (encode_shares([SHARE]), decode_shares),
+    "pins": (encode_pins({("default", "f"): Pin(5, "@h:1")}), decode_pins),
+    "asked": (encode_asked(ASKED), decode_asked),
+    "prologue": (encode_prologue(PROLOGUE), decode_prologue),
+    "service": (encode_service(SERVICE), decode_service),
+    "assignment": (
+        encode_assignment(Assignment(owner_rev=1, feeds=(ASSIGNED,), dedicated=(("d", "f"),))),
+        decode_assignment,
+    ),
+    "entries": (encode_entries([ENTRY]), decode_entries),
+    "counts": (encode_counts({"t": TopicCount(3, 2, Ts(5))}), decode_counts),
+    "resync": (RESYNC.encode().encode(), lambda node: LakeResync.decode(node.decode(errors="replace"))),
     "applied": (encode_applied(AppliedNode(life="l", checkpoint_ts=Ts(5))), decode_applied),
 }
 WRONG = ["null", "[]", "{}", '""', "0", "\udcff", *NOT_JSON]
@@ -134,7 +181,7 @@ def test_node_of_any_kind_is_refused_by_a_code(name: str, data: st.DataObject) -
     only_coded(decode, data.draw(odd(name, valid)))
 
 
-@pytest.mark.parametrize("name", sorted(DECODERS.keys() - {"begun", "shares"}))
+@pytest.mark.parametrize("name", sorted(DECODERS.keys() - {"begun", "shares", "pins", "counts", "entries"}))
 @pytest.mark.parametrize("node", WRONG)
 def test_node_that_is_none_is_refused(name: str, node: str) -> None:
     with pytest.raises(CorruptDataError):
@@ -146,10 +193,41 @@ def test_begun_epoch_that_is_none_is_as_if_nothing_was_begun(node: str) -> None:
     assert decode_begun(raw(node)) is None
 
 
-def test_assignment_with_a_number_that_is_none_is_refused() -> None:
-    node = b'{"owner_rev": 1, "feeds": [["default", "f", 1e999, 0, 0]], "dedicated": []}'
+@pytest.mark.parametrize(
+    ("decode", "node"),
+    [
+        (decode_assignment, '{"owner_rev": 1, "feeds": [["default", "f", %s, 0, 0]], "dedicated": []}'),
+        (decode_pins, '{"default/f": [%s, "@h:1"]}'),
+        (decode_pins, '{"default/f": [5, %s]}'),
+        (decode_entries, encode_entries([ENTRY]).decode().replace('"cpu_s":0.0', '"cpu_s":%s')),
+    ],
+)
+@pytest.mark.parametrize("value", ["1e999", "-1", "NaN", "null", '"\\ud800"', "[" * 100_000])
+def test_node_with_a_value_that_is_none_is_refused(decode: Callable[[bytes], Any], node: str, value: str) -> None:
     with pytest.raises(CorruptDataError):
-        decode_assignment(node)
+        decode((node % value).encode())
+
+
+@pytest.mark.parametrize("value", ["1e999", "-1", "NaN", "null", "[" * 100_000])
+def test_counts_of_partitions_that_are_none_are_as_if_none_were_noted(value: str) -> None:
+    assert decode_counts(f'{{"t": [{value}, 0, 0]}}'.encode()) == {}
+
+
+def test_note_of_a_lakes_resync_with_ranges_that_end_before_they_begin_is_refused() -> None:
+    raw = {**json.loads(RESYNC.encode()), "whole": [[2**62, 0], [0, 2**62]]}
+    with pytest.raises(CorruptDataError):
+        LakeResync.decode(json.dumps(raw))
+
+
+def test_pins_that_cannot_be_read_are_written_anew_by_whoever_asks_for_one(caplog: pytest.LogCaptureFixture) -> None:
+    made, session = session_with()
+    made.client.put(f"{PATHS.root}/pins", b'{"default/good": [1e999, "x"]}')
+    pin_changefeed(session, PATHS, ("default", "good"), "@h:1")
+    node, _ = made.client.get(f"{PATHS.root}/pins")
+    assert {name: pin.service for name, pin in decode_pins(node).items()} == {("default", "good"): "@h:1"}
+    assert [vars(record)["code"] for record in caplog.records if record.levelno == logging.ERROR] == [
+        "bus.corrupt_data"
+    ]
 
 
 @pytest.mark.parametrize("field", ["changefeed_id", "namespace"])

@@ -15,7 +15,7 @@ from consumers.processors.core.storage.partition import FolderLines, NotedEnd
 from consumers.processors.core.storage.paths import PathForm
 from schemas.errors import CorruptDataError
 from schemas.ids import Ts
-from schemas.json_text import read_json
+from schemas.json_text import read_int, read_json, read_text
 from schemas.sink.storage_rows import FolderForm
 
 STATE_FOLDER = ".tidebus"
@@ -70,9 +70,11 @@ def decode_state(data: bytes, path: str) -> PartitionState:
     """
     try:
         raw = read_json(data)
-        end = NotedEnd(int(raw["offset"]), bytes.fromhex(raw["last"]), Ts(int(raw["watermark_ts"])))
-        return PartitionState(end, {str(folder): str(name) for folder, name in raw["last_files"].items()})
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+        end = NotedEnd(
+            read_int(raw["offset"], bits=63), bytes.fromhex(raw["last"]), Ts(read_int(raw["watermark_ts"], bits=63))
+        )
+        return PartitionState(end, {folder: read_text(name) for folder, name in raw["last_files"].items()})
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CorruptDataError("state of a storage sink does not decode", path=path, reason=repr(error)) from error
 
 

@@ -1,6 +1,7 @@
 """Checks a changefeed's chain of proofs: which records are altered, missing, out of turn, or do not come out even.
 
 What a chain cannot show is that records at its very end were taken away: who must know keeps the newest hash elsewhere.
+Nor can it tell at its very beginning whether retention took what was before.
 """
 
 from collections.abc import Iterable, Iterator
@@ -57,6 +58,8 @@ class ChainReport:
     unproved: list[Unproved] = field(default_factory=list)
     heads: dict[tuple[str, str], Proof] = field(default_factory=dict)
     """The newest record of each changefeed."""
+    begins: dict[tuple[str, str], Proof] = field(default_factory=dict)
+    """The first record of each."""
 
 
 _Known = dict[str, tuple[int, Ts]]
@@ -80,6 +83,7 @@ def check_chain(contents: Iterable[bytes]) -> ChainReport:
         if newest is not None and proof.begins and proof.window.after_ts > newest.window.upto_ts:
             report.unproved.append(Unproved(line, proof.name, newest.window.upto_ts, proof.window.after_ts))
         report.heads[proof.name] = proof
+        report.begins.setdefault(proof.name, proof)
         mine[proof.hash] = proof.number, proof.window.upto_ts
         report.rows += proof.window.written.count
     return report

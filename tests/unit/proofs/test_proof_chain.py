@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from compose.cli import run_cli
 from compose.cli.proof_commands import proofs
 from schemas.errors import CorruptDataError
 from schemas.flow.chain import ChainReport, Fault, check_chain
@@ -141,3 +142,22 @@ def test_command_says_what_is_wrong_with_a_file_and_fails(tmp_path: Any) -> None
     file.write_bytes(b"\n".join([*WHOLE[:2], *WHOLE[3:]]) + b"\n")
     said = CliRunner().invoke(proofs, ["check", str(file)], standalone_mode=False)
     assert (said.return_value, "line 3: missing: record 2 is not there" in said.output) == (1, True)
+    file.write_bytes(b"\n".join(WHOLE[2:]) + b"\n")
+    said = CliRunner().invoke(proofs, ["check", str(file)], standalone_mode=False)
+    assert (said.return_value, "note: begins with record 2;" in said.output) == (0, True)
+
+
+def test_file_without_a_record_proves_nothing_and_fails(tmp_path: Any) -> None:
+    file = tmp_path / "proofs"
+    file.write_bytes(b"")
+    said = CliRunner().invoke(proofs, ["check", str(file)], standalone_mode=False)
+    assert (said.return_value, "proves nothing" in said.output) == (1, True)
+
+
+def test_export_of_a_changefeed_without_records_is_no_empty_file(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("compose.operator.proofs.read_proofs", lambda *_: iter(()))
+    assert run_cli(["proofs", "export", "--kafka", "h:1", "--changefeed", "ordres"]) == 1
+    said = capfd.readouterr()
+    assert said.out == "" and "[proofs.none]" in said.err and "changefeed=ordres" in said.err

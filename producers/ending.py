@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from confluent_kafka import KafkaError
 
 from producers.errors import DeliveryFailedError
-from schemas.errors import BusError
+from schemas.errors import Action, BusError
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +28,8 @@ class Ending:
             if self.failure.done():
                 return
             self.failure.set_result(error)
-        log.error("%s failed", self._part, extra={"code": error.code, "error": str(error)})
+        level = logging.WARNING if error.action is Action.RETRY else logging.ERROR
+        log.log(level, "%s failed", self._part, extra={"code": error.code, "error": str(error)})
         self._tell(error)
 
     def kafka_error(self, error: KafkaError) -> None:

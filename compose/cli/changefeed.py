@@ -264,7 +264,9 @@ def resume(
 )
 @_which
 def move(api: "ApiCalls", changefeed_id: str, namespace: str, capture: str) -> None:
-    """Let a capture's sorter service run a changefeed, and keep it there for as long as that service lives."""
+    """Let a capture's sorter service run a changefeed whenever that capture lives, also after its restart; a service
+    that was started by hand, for as long as it lives.
+    """
     api.call("POST", f"{OURS}/changefeeds/{changefeed_id}/move", {"capture_id": capture}, namespace=namespace)
 
 

@@ -59,7 +59,7 @@ def verify(
     Both sides are read as of one ts a table, while writers and processors go on; nothing is written. Exit status: 0 all
     tables are the same; 3 one differs; 1 it failed, or a table could not be compared; 2 the command line is wrong.
     """
-    from compose.operator.verify import VerifyOptions, exit_status, shown
+    from compose.operator.verify import STATUS_NOT_COMPARED, VerifyOptions, exit_status, shown
     from compose.operator.verify import verify as run
 
     if not upstream_dsn:
@@ -84,5 +84,6 @@ def verify(
         sys.stdout.flush()
 
     if not run(options, on_table, lambda text: echo(f"note: {text}", err=True)):
-        echo("note: the changefeed has no tables upstream", err=True)
+        echo("note: the changefeed has no tables upstream, so nothing is compared", err=True)
+        return STATUS_NOT_COMPARED
     return exit_status(verdicts)

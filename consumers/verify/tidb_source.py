@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import pymysql
 
 from consumers.processors.apply.connection import Connect, execute, is_tidb
-from consumers.processors.apply.errors import general_error
+from consumers.processors.apply.errors import DestinationRefusedError, DestinationUnreachableError, general_error
 from consumers.verify.border import read_settings
 from consumers.verify.errors import NoAncientRowsError
 from consumers.verify.reader import SideReader
@@ -36,7 +36,12 @@ class TidbSource:
             NoAncientRowsError: it is no TiDB.
             DestinationUnreachableError, DestinationRefusedError: it does not answer, or holds no rows that old.
         """
-        connection = self.connect()
+        try:
+            connection = self.connect()
+        except (DestinationUnreachableError, DestinationRefusedError) as error:
+            # The connection's own words are a changefeed's, for which any database is a destination.
+            text = error.message.replace("destination", "the source, from which rows are to be read,")
+            raise type(error)(text, side="source", **error.fields) from error
         try:
             if not is_tidb(connection):
                 raise NoAncientRowsError("the source must be a TiDB: only it shows what it held at a ts")

@@ -2,11 +2,13 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
 from compose.cli import run_cli
 from compose.operator.verify import STATUS_DIFFERENT, STATUS_NOT_COMPARED, exit_status, notes, table_pairs
+from consumers.processors.apply.errors import DestinationRefusedError, DestinationUnreachableError
 from consumers.verify.core.columns import ColumnRow, KeyRow, compared
 from consumers.verify.core.differences import (
     HashedRow,
@@ -18,8 +20,9 @@ from consumers.verify.core.differences import (
 from consumers.verify.core.images import ImagesToCome, judged
 from consumers.verify.core.outcome import TableOutcome, Verdict
 from consumers.verify.reader import Name
+from consumers.verify.tidb_source import TidbSource
 from schemas.config.changefeed import load_changefeed
-from schemas.errors import ConfigError
+from schemas.errors import BusError, ConfigError
 from schemas.ids import Ts, UpstreamId
 from schemas.nodes.changefeed import ChangefeedInfo
 from schemas.sink.topic import PARTITIONS, sorter_config
@@ -184,3 +187,22 @@ def test_a_difference_is_none_while_the_tables_image_is_not_whole(images: Images
         assert "9 rows, at the destination 0" in said.reason
     same = TableOutcome(source=table, destination="x.y", verdict=Verdict.SAME)
     assert judged(same, images) is same
+
+
+def test_verify_command_that_has_compared_nothing_does_not_say_that_all_is_the_same(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("compose.operator.verify.verify", lambda *_: 0)
+    given = ["--changefeed", "f", "--zookeeper", "127.0.0.1:1", "--upstream-dsn", "tidb://h:4000/"]
+    assert run_cli(["verify", *given]) == STATUS_NOT_COMPARED
+    assert "no tables upstream, so nothing is compared" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", [DestinationUnreachableError, DestinationRefusedError])
+def test_source_that_lets_nobody_in_is_not_called_the_destination(kind: type[BusError]) -> None:
+    def connect(*, multi_statements: bool = False) -> Any:
+        raise kind("destination does not answer or refuses for now", address="h:4000", reason="2003")
+
+    with pytest.raises(kind, match=r"the source, .*side=source, address=h:4000") as caught, TidbSource(connect)(Ts(0)):
+        pass
+    assert "destination" not in str(caught.value).removeprefix(f"[{kind.code}]")

@@ -40,6 +40,8 @@ log = logging.getLogger(__name__)
 RATE_WINDOW_S = 5.0
 """Rates are means over this long: a sorter writes a batch at a time, so that shorter windows only show its rhythm."""
 _RETRY_S = 1.0
+_UNKNOWN = (KazooException, KazooTimeoutError, BusError)
+"""What a look goes on without: ZooKeeper is away or slow, or a node cannot be read."""
 
 
 @dataclass(slots=True)
@@ -156,7 +158,7 @@ class Monitor:
 
     def changefeed_ids(self) -> list[str]:
         """Return the changefeeds of the default namespace; none while ZooKeeper is away."""
-        with contextlib.suppress(KazooException):
+        with contextlib.suppress(*_UNKNOWN):
             return sorted(self._zookeeper.get_children(f"{self._paths.changefeeds}/{NAMESPACE_DEFAULT}"))
         return []
 
@@ -169,7 +171,7 @@ class Monitor:
         """
         name = NAMESPACE_DEFAULT, changefeed_id
         said = self.entries() if entries is None else entries
-        with contextlib.suppress(KazooException):
+        with contextlib.suppress(*_UNKNOWN):
             info = self._zookeeper.exists(self._paths.changefeed_info(*name))
             entry = said.get((name, int(info.czxid))) if info is not None else None
             try:
@@ -181,13 +183,13 @@ class Monitor:
 
     def entries(self) -> Entries:
         """Return how far the sorter services are; nothing while ZooKeeper is away."""
-        with contextlib.suppress(KazooException):
+        with contextlib.suppress(*_UNKNOWN):
             return read_entries(self._zookeeper, self._paths)
         return {}
 
     def state(self, changefeed_id: str, status: ChangefeedStatus | None) -> ChangefeedState:
         """Return the changefeed's state: what its user wants goes before what its status says."""
-        with contextlib.suppress(KazooException):
+        with contextlib.suppress(*_UNKNOWN):
             path = self._paths.changefeed_info(NAMESPACE_DEFAULT, changefeed_id)
             return state_of(decode_info(self._zookeeper.get(path)[0]), status)
         return "normal" if status is None else status.state
@@ -225,7 +227,7 @@ class Monitor:
 
     def _spark_uis(self) -> tuple[str, ...]:
         paths = ServicePaths(self._paths)
-        with contextlib.suppress(KazooException, CorruptDataError):
+        with contextlib.suppress(*_UNKNOWN):
             names = self._zookeeper.get_children(paths.services)
             nodes = [self._zookeeper.get(paths.service(name))[0] for name in names]
             return tuple(sorted(ui for node in nodes if (ui := decode_service(node).spark_ui)))
@@ -233,7 +235,7 @@ class Monitor:
 
     def _images(self) -> tuple[ImageBar, ...]:
         """Return what the owner says of images; nothing while ZooKeeper is away, or of an owner that says none."""
-        with contextlib.suppress(KazooException, CorruptDataError, ValueError):
+        with contextlib.suppress(*_UNKNOWN, ValueError):
             status = read_json(self._zookeeper.get(self._node)[0] or b"{}")
             shown = status.get("images", ()) if isinstance(status, dict) else ()
             return tuple(ImageBar.read(item) for item in shown)

@@ -2,16 +2,20 @@
 
 import io
 from dataclasses import replace
+from unittest.mock import MagicMock
 
 import pytest
+from kazoo.exceptions import ConnectionLoss
+from kazoo.handlers.threading import KazooTimeoutError
 from rich.console import Console, ConsoleDimensions
 from rich.live import Live
 
 from compose.local.live_run import Picture
 from compose.local.live_view import live_picture, progress_line, summary_table
-from compose.local.monitor import BusView, FeedView, Rate
+from compose.local.monitor import BusView, FeedView, Monitor, Rate
+from schemas.errors import CorruptDataError
 from schemas.ids import Ts
-from schemas.nodes.changefeed import ChangefeedError, ChangefeedStatus
+from schemas.nodes.changefeed import ChangefeedError, ChangefeedStatus, ZkPaths
 from schemas.rawlog.frontier import FrontierRecord
 
 CLEAR = "\x1b[2J"
@@ -119,3 +123,17 @@ def test_summary_and_progress_line_say_what_was_done() -> None:
     assert "canal normal 12,345 rows lag 0.7 s; young starting" in progress_line(_view(failed=False), 3.0)
     shown = _shown(summary_table(_view(failed=False), 10.0))
     assert "54,321" in shown and "5,432" in shown and "canal" in shown
+
+
+@pytest.mark.parametrize("error", [KazooTimeoutError(), ConnectionLoss(), CorruptDataError("no node of ours")])
+def test_look_goes_on_while_zookeeper_is_away_or_slow(error: Exception) -> None:
+    zookeeper = MagicMock(spec=["get", "get_children", "exists", "get_children_async", "get_async"])
+    for ask in (zookeeper.get, zookeeper.get_children, zookeeper.exists):
+        ask.side_effect = error
+    for ask in (zookeeper.get_children_async, zookeeper.get_async):
+        ask.return_value.get.side_effect = error
+    monitor = Monitor.__new__(Monitor)
+    monitor._zookeeper, monitor._paths, monitor._node = zookeeper, ZkPaths("c"), "/node"
+    assert monitor.changefeed_ids() == [] and monitor.entries() == {} and monitor.status("f") is None
+    assert monitor.state("f", None) == "normal"
+    assert monitor._spark_uis() == () and monitor._images() == ()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from compose.cli.options.access import kafka_option, registry_option, zookeeper_option
+from compose.cli.options.kinds import FeedNameType, PathPart
 from compose.cli.options.logs import log_options
 from compose.cli.options.names import cluster_option, data_dir_option, feed_options
 from compose.cli.options.spark import check_master, conf_pairs, driver_options
@@ -98,8 +99,20 @@ def sorter(
 @registry_option(required=False)
 @cluster_option
 @driver_options
-@click.option("--service-id", default="", metavar="ID", help="Its name in the cluster.  [default: a new one]")
-@click.option("--dedicated", default="", metavar="NAMESPACE/ID", help="Take this one changefeed and no other.")
+@click.option(
+    "--service-id",
+    type=PathPart(chars_max=400),
+    default=lambda: str(uuid.uuid4()),
+    metavar="ID",
+    help="Its name in the cluster.  [default: a new one]",
+)
+@click.option(
+    "--dedicated",
+    type=FeedNameType(),
+    default="",
+    metavar="NAMESPACE/ID",
+    help="Take this one changefeed and no other.",
+)
 @click.option(
     "--checkpoint-dir",
     default="",
@@ -157,7 +170,7 @@ def sorters(
     check_master(master)
     name_spark_files()
     options = ServiceOptions(
-        service=service_id or str(uuid.uuid4()),
+        service=service_id,
         cluster=cluster,
         kafka=kafka,
         zookeeper=zookeeper,

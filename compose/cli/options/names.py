@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from compose.cli.options.kinds import Command, Id
+from compose.cli.options.kinds import Command, Id, PathPart
 from schemas.nodes.changefeed import CLUSTER_DEFAULT, NAMESPACE_DEFAULT
 
 UPSTREAM_DEFAULT = "default"
@@ -26,6 +26,7 @@ def cluster_option(command: Command) -> Command:
     """Add ``--cluster``."""
     return click.option(
         "--cluster",
+        type=PathPart(),
         default=CLUSTER_DEFAULT,
         show_default=True,
         envvar="TIDEBUS_CLUSTER",
@@ -37,6 +38,7 @@ def upstream_option(command: Command) -> Command:
     """Add ``--upstream``."""
     return click.option(
         "--upstream",
+        type=PathPart(reserved=("proofs", "prologue", "sink")),
         default=UPSTREAM_DEFAULT,
         show_default=True,
         envvar="TIDEBUS_UPSTREAM",

@@ -74,3 +74,35 @@ def test_capture_with_a_sorter_setting_that_spark_would_choke_on_is_refused_at_o
     given = ["--pd", "p:1", "--kafka", "k:1", "--zookeeper", "z:1", "--schema-registry", "http://r"]
     assert run_cli(["capture", *given, *flags]) == 2
     assert flags[1] in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--service-id", "a/b"], "is no name"),
+        (["--service-id", "../x"], "is no name"),
+        (["--service-id", ""], "is no name"),
+        (["--cluster", "a/b"], "is no name"),
+        (["--cluster", ".."], "is no name"),
+        (["--cluster", "x" * 129], "is no name"),
+        (["--dedicated", "orders"], "write NAMESPACE/ID"),
+        (["--dedicated", "default/a/b"], "write NAMESPACE/ID"),
+    ],
+)
+def test_service_by_a_name_that_is_no_part_of_a_path_is_refused_at_once(
+    flags: list[str], words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sorters.service.service.run_service", lambda _: pytest.fail("it was started"))
+    assert run_cli(["sorters", "--kafka", "k:1", "--zookeeper", "z:1", *flags]) == 2
+    said = capsys.readouterr().err
+    assert flags[0] in said and words in said and len(said) < 600
+
+
+@pytest.mark.parametrize("name", ["a b", "a/b", "sink", "proofs.u", "prologue.c.0"])
+def test_upstream_whose_topics_would_be_the_buss_own_or_none_is_refused(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("compose.capture.process.run_capture", lambda _: pytest.fail("it was started"))
+    given = ["--pd", "p:1", "--kafka", "k:1", "--zookeeper", "z:1", "--schema-registry", "http://r"]
+    assert run_cli(["capture", *given, "--upstream", name]) == 2
+    assert "--upstream" in capsys.readouterr().err

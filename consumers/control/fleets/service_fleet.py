@@ -322,8 +322,12 @@ def _write_failure(client: ZooKeeperClient, paths: ZkPaths, name: FeedName, deat
     """Write to a changefeed's status that its service has died; False: it has rested since, or has said more itself."""
     for _ in range(WRITES_MAX):
         try:
-            info = decode_info(client.get(paths.changefeed_info(*name))[0])
-        except (NoNodeError, CorruptDataError):
+            node = client.get(paths.changefeed_info(*name))[0]
+        except NoNodeError:
+            return False
+        try:
+            info = decode_info(node)
+        except BusError:  # nor can anybody else read it, whose word it was: the others are told all the same
             return False
         try:
             node, stat = client.get(paths.changefeed_status(*name))

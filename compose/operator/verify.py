@@ -34,6 +34,7 @@ from schemas.nodes.changefeed import CLUSTER_DEFAULT, NAMESPACE_DEFAULT, Changef
 from schemas.rawlog.topics import raw_topics
 from schemas.sink.topic import destination_feed, life_of
 from schemas.state_proof.carried import CarriedState, decode_state, feed_key
+from schemas.tidb.table_name import table_named
 from schemas.tidb.time_zone import UTC_NAME
 from sorters.core.filter.table_filter import TableFilter
 from sorters.core.route.partition_hash import table_hash
@@ -206,11 +207,10 @@ def table_pairs(config: ChangefeedConfig, source: SourceAt, wanted: tuple[str, .
     tables, routes = TableFilter(config.filter.rules, config.case_sensitive), TableRoutes(config)
     with source(Ts(0)) as now:
         names = [name for name in now.tables() if tables.matches(*name)]
-    there = {".".join(name): name for name in names}
-    for name in wanted:
-        if name not in there:
-            raise ConfigError("the changefeed has no such table upstream", table=name)
-    chosen = [there[name] for name in wanted] or names
+    try:
+        chosen = [table_named(names, text, "the changefeed") for text in wanted] or names
+    except ValueError as error:
+        raise ConfigError(f"{error}, as upstream has it", key="table") from error
     return [TablePair(source=name, destination=routes.name(*name), partition_of=partition_of(name)) for name in chosen]
 
 

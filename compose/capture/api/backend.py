@@ -70,6 +70,7 @@ from schemas.json_text import read_json
 from schemas.nodes.changefeed import ChangefeedInfo, ZkPaths
 from schemas.rawlog.images import ImageMode
 from schemas.rawlog.topics import raw_topics
+from schemas.tidb.table_name import table_named
 
 log = logging.getLogger(__name__)
 
@@ -206,11 +207,11 @@ class ApiBackend:
         """Return tables of a changefeed by their names."""
         if not tables:
             return []
-        stored = {f"{table.schema}.{table.table}": table for table in self._tables.stored(feed)}
-        for name in tables:
-            if name not in stored:
-                raise ApiError("the changefeed has no such table", changefeed=feed.info.changefeed_id, table=name[:200])
-        return [stored[name] for name in tables]
+        stored = {(table.schema, table.table): table for table in self._tables.stored(feed)}
+        try:
+            return [stored[table_named(stored, name, "the changefeed")] for name in tables]
+        except ValueError as error:
+            raise ApiError(str(error), changefeed=feed.info.changefeed_id) from error
 
     def refused_tables(self, feed: StoredFeed) -> Sequence[Mapping[str, str]]:
         if not is_lake_scheme(sink_scheme(feed.info.sink_uri)):

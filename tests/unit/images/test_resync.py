@@ -1,6 +1,7 @@
 """A resync: what goes out beside the rows of a chunk, into a database and into topics."""
 
 import json
+import re
 import sqlite3
 from contextlib import closing
 from dataclasses import replace
@@ -13,6 +14,7 @@ import pytest
 from compose.capture.api.backend import ApiBackend
 from compose.capture.api.resync_rules import check_backfill, check_resync
 from compose.capture.api.upstream_tables import UpstreamTables
+from consumers.control.api.access.errors import ApiError
 from consumers.control.changefeeds.asked_images import decode_asked
 from consumers.control.changefeeds.image_requests import ImageRefusedError
 from consumers.control.cluster.capture_registry import CaptureInfo
@@ -305,3 +307,20 @@ def test_the_api_takes_a_resync_of_any_key_but_not_for_a_range_of_keys(monkeypat
         assert list(ask()) == [ONE]
     asked = decode_asked(session.nodes[paths.changefeed_images(*name)].value)
     assert asked.requested[ImageMode.RESYNC] == {ONE}
+
+
+def test_table_whose_name_could_be_anothers_is_asked_for_in_backticks(monkeypatch: pytest.MonkeyPatch) -> None:
+    session, paths = MemoryZooKeeper(), ZkPaths("c")
+    info = replace(INFO, sink_uri="kafka://h:1/t?protocol=canal-json")
+    session.write({paths.changefeed_info(INFO.namespace, INFO.changefeed_id): encode_changefeed_info(info)})
+    both = [replace(stored(), schema="a.b", table="c"), replace(stored(), schema="a", table="b.c", table_id=TWO)]
+    monkeypatch.setattr(UpstreamTables, "stored", lambda *_: both)
+    me = CaptureInfo(capture_id=CaptureId("c"), address="h:1", version="", started_at_s=1)
+    with closing(ApiBackend(cast(Session, session), me, places_of("", "", "", "c", "u"), lambda: False)) as bus:
+        ask = partial(bus.request_images, INFO.changefeed_id, INFO.namespace, ImageMode.BACKFILL)
+        with pytest.raises(ApiError, match=re.escape("called a.b.c; write which: `a.b`.`c`, `a`.`b.c`")):
+            ask(["a.b.c"])
+        with pytest.raises(ApiError, match=re.escape("no such table: d.one")):
+            ask(["d.one"])
+        assert list(ask(["`a`.`b.c`"])) == [both[1].table_id]
+        assert list(ask(["`a.b`.`c`"])) == [both[0].table_id]

@@ -9,6 +9,7 @@ goes on late is refused by the table itself (docs/decisions/2026-11-23-lake-tabl
 from dataclasses import dataclass, replace
 from typing import Any
 
+from schemas.errors import CorruptDataError
 from schemas.ids import TableId, Ts
 from sorters.core.lake.commits import LakeProgress, expired_tags, tag_name, tag_ts
 from sorters.core.lake.errors import LakeOvertakenError, LakeTakenError, LakeWatermarkLostError
@@ -83,11 +84,27 @@ class LakeTable:
 
     @property
     def table_id(self) -> TableId:
-        return TableId(int(self._table.properties().get(TABLE_ID)))
+        return TableId(self._number(TABLE_ID, self._table.properties().get(TABLE_ID)))
 
     @property
     def schema_ts(self) -> Ts:
-        return Ts(int(self._table.properties().get(SCHEMA_TS)))
+        return Ts(self._number(SCHEMA_TS, self._table.properties().get(SCHEMA_TS)))
+
+    def _number(self, key: str, said: object) -> int:
+        """Return what a property, or a snapshot's summary, says.
+
+        Raises:
+            CorruptDataError: it is no number: somebody else has written it.
+        """
+        text = str(said)
+        if not (text.isascii() and text.isdecimal() and len(text) < 20):
+            raise CorruptDataError(
+                "a lake table says something else than a number; drop it and replicate it anew",
+                table=str(self.name),
+                property=key,
+                seen=text[:80],
+            )
+        return int(text)
 
     def fields(self) -> list[LakeField]:
         """Return its fields in order."""
@@ -121,7 +138,8 @@ class LakeTable:
             )
         image_to_come = self._table.properties().get(IMAGE_TO_COME) is not None
         known = frozenset(ts for ts in tags if ts is not None)
-        return LakeProgress(Ts(int(said)), known, image_to_come, noted_ts=Ts(int(noted or 0)))
+        said_ts, noted_ts = (Ts(self._number(WATERMARK, each)) for each in (said, noted or 0))
+        return LakeProgress(said_ts, known, image_to_come, noted_ts=noted_ts)
 
     def _newest_said(self) -> tuple[int | None, str | None]:
         """Return main's newest snapshot that says a watermark, and what it says; None: none does."""
@@ -145,7 +163,15 @@ class LakeTable:
             CorruptDataError: somebody has changed the note.
         """
         said = self._table.properties().get(RESYNC)
-        return None if said is None else LakeResync.decode(str(said))
+        try:
+            return None if said is None else LakeResync.decode(str(said))
+        except CorruptDataError as error:
+            raise CorruptDataError(
+                "note of a lake table's resync does not decode; unset this property, and ask for the resync again",
+                table=str(self.name),
+                property=RESYNC,
+                **error.fields,
+            ) from error
 
     def files_upto(self) -> int:
         """Return the sequence number of main's newest snapshot, above which files of later ones have theirs."""

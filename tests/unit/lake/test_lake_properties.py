@@ -1,0 +1,47 @@
+"""Properties of a lake table that somebody else has changed: what is said names table and property, and what helps."""
+
+from typing import Any
+from unittest.mock import MagicMock
+
+import pytest
+
+from schemas.errors import CorruptDataError
+from sorters.run.lake.names import LakeName
+from sorters.run.lake.table import LIFE, RESYNC, SCHEMA_TS, TABLE_ID, WATERMARK, LakeOwner, LakeTable
+
+PROPERTIES = {LIFE: "l", TABLE_ID: "7", SCHEMA_TS: "5", WATERMARK: "6"}
+
+
+def table_with(**changed: str | None) -> LakeTable:
+    java: Any = MagicMock()
+    java.properties.return_value = PROPERTIES | changed
+    java.currentSnapshot.return_value = None
+    jvm = MagicMock()
+    jvm.java.lang.String.join.return_value = "main"
+    return LakeTable(java, LakeName(("shop",), "orders"), LakeOwner(changefeed="d/f", life="l", branch="b"), jvm)
+
+
+def test_properties_as_they_were_written_are_read() -> None:
+    table = table_with()
+    assert (table.table_id, table.schema_ts, table.progress().watermark_ts, table.resync()) == (7, 5, 6, None)
+
+
+@pytest.mark.parametrize("value", ["x", "-1", "1.5", "", "9" * 5000, "٧", None])
+@pytest.mark.parametrize("key", [TABLE_ID, SCHEMA_TS])
+def test_number_that_is_none_is_named(key: str, value: str | None) -> None:
+    table = table_with(**{key: value})
+    with pytest.raises(CorruptDataError) as caught:
+        _ = table.table_id if key == TABLE_ID else table.schema_ts
+    assert caught.value.fields["property"] == key
+    assert "shop" in str(caught.value) and "replicate it anew" in str(caught.value) and len(str(caught.value)) < 500
+
+
+def test_watermark_that_is_none_is_named() -> None:
+    with pytest.raises(CorruptDataError, match="property=tidb"):
+        table_with(**{WATERMARK: "soon"}).progress()
+
+
+def test_note_of_a_resync_that_does_not_decode_names_the_table_and_what_helps() -> None:
+    with pytest.raises(CorruptDataError, match="unset this property") as caught:
+        table_with(**{RESYNC: "{"}).resync()
+    assert "shop" in str(caught.value.fields["table"]) and caught.value.fields["property"] == RESYNC

@@ -28,6 +28,8 @@ OURS = "/api/tidebus"
 DAY_MS = 24 * 3600 * 1000
 _HIDDEN_STATES = ("finished", "removed")
 _UPDATABLE = ("stopped", "failed")
+_UNREADABLE = ("[bus.corrupt_data]", "[secrets.no_key]", "[secrets.unsealed]")
+"""Of a changefeed whose nodes say nothing to this cluster: it can be removed all the same."""
 _IDENTITY = ("upstream_id", "namespace", "id", "keyspace")
 
 
@@ -294,10 +296,13 @@ def remove(api: "ApiCalls", changefeed_id: str, namespace: str) -> None:
     try:
         info = api.get(f"/changefeeds/{changefeed_id}/meta_info", namespace=namespace)
     except ApiRefusedError as error:
-        if error.cdc_code != "CDC:ErrChangeFeedNotExists":
+        if error.cdc_code == "CDC:ErrChangeFeedNotExists":
+            echo(f"Changefeed not found.\nID: {changefeed_id}")
+            return
+        if not any(code in str(error) for code in _UNREADABLE):
             raise
-        echo(f"Changefeed not found.\nID: {changefeed_id}")
-        return
+        echo(f"note: {error}", err=True)
+        info = {"checkpoint_ts": "unknown", "sink_uri": "unknown"}
     api.call("DELETE", f"/changefeeds/{changefeed_id}", namespace=namespace)
     said = f"ID: {changefeed_id}\nCheckpointTs: {info['checkpoint_ts']}\nSinkURI: {info['sink_uri']}"
     echo(f"Changefeed remove successfully.\n{said}")

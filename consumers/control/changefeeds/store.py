@@ -225,15 +225,17 @@ class ChangefeedStore:
                     return changed
 
     def remove(self, changefeed_id: str, namespace: str = NAMESPACE_DEFAULT) -> None:
-        """Delete its nodes; its topics stay.
+        """Delete its nodes, whatever they hold; its topics stay.
 
         Raises:
             ChangefeedNotFoundError: there is none.
             BusError: ZooKeeper failed.
         """
-        self.get(changefeed_id, namespace)
+        path = self._paths.changefeed_info(namespace, changefeed_id)
         with self._session.requests("removing a changefeed") as client:
-            folder = self._paths.changefeed_info(namespace, changefeed_id).rsplit("/", 1)[0]
+            if client.exists(path) is None:
+                raise no_such_changefeed(changefeed_id, namespace)
+            folder = path.rsplit("/", 1)[0]
             for tries_left in reversed(range(REMOVE_TRIES)):
                 try:
                     _delete_whole(client, folder)

@@ -18,14 +18,14 @@ from consumers.control.changefeeds.image_requests import asked_for
 from consumers.control.changefeeds.store import ChangefeedNotFoundError, ChangefeedStore
 from consumers.control.core.changefeeds.errors import FeedError, needs_checkpoint
 from consumers.control.core.changefeeds.state import Feed, Pause, RemoveFeed, Resume, step
-from edges.secrets import decode_info, encode_info
+from edges.secrets import SecretKeyError, decode_info, encode_info
 from edges.zookeeper.client import Transaction, ZooKeeperClient
 from edges.zookeeper.nodes import read_node
 from edges.zookeeper.progress import read_entries
 from edges.zookeeper.session import Session, ZooKeeperError
 from schemas.config.changefeed import load_changefeed
 from schemas.config.zone import check_zone
-from schemas.errors import Action, BusError, ConfigError
+from schemas.errors import Action, BusError, ConfigError, CorruptDataError
 from schemas.ids import TableId, Ts
 from schemas.nodes.changefeed import (
     NAMESPACE_DEFAULT,
@@ -119,14 +119,20 @@ class ChangefeedControl:
         """
         return self._take(changefeed_id, namespace, Resume(overwrite_checkpoint_ts), safe_until_ts, source_id)
 
-    def remove(self, changefeed_id: str, namespace: str = NAMESPACE_DEFAULT) -> Feed:
-        """Delete its nodes; its topics stay.
+    def remove(self, changefeed_id: str, namespace: str = NAMESPACE_DEFAULT) -> Feed | None:
+        """Delete its nodes, also where nobody can read them (None is returned then); its topics stay.
 
         Raises:
             ChangefeedNotFoundError: there is none.
             BusError: ZooKeeper failed.
         """
-        return self._take(changefeed_id, namespace, RemoveFeed())
+        try:
+            return self._take(changefeed_id, namespace, RemoveFeed())
+        except (CorruptDataError, SecretKeyError) as error:
+            extra = {"changefeed": changefeed_id, "namespace": namespace, "code": error.code, "error": str(error)}
+            log.warning("changefeed that cannot be read is removed", extra=extra)
+            self.store.remove(changefeed_id, namespace)
+            return None
 
     def configure(
         self,

@@ -23,7 +23,8 @@ from consumers.control.changefeeds.processor_nodes import (
     encode_shares,
 )
 from consumers.control.changefeeds.states import FeedStates
-from consumers.control.changefeeds.store import ChangefeedStore
+from consumers.control.changefeeds.store import ChangefeedNotFoundError, ChangefeedStore
+from consumers.control.changefeeds.verbs import ChangefeedControl
 from consumers.control.cluster.capture_registry import (
     CaptureInfo,
     CaptureWatch,
@@ -296,6 +297,23 @@ def test_changefeed_that_cannot_be_read_is_said_once_with_its_code(
     with pytest.raises(BusError) as caught:
         ChangefeedStore(session, PATHS).get("bad")
     assert caught.value.code == code
+
+
+SEALED = Keyring(Keyring().keys).encode(BAD)[:-1] + b', "sealed": "v1:' + b"A" * 40 + b'"}'
+
+
+@pytest.mark.parametrize(
+    ("info", "status"),
+    [(b"{", None), (b"[" * 100_000, b"x"), (INFO, b"{}"), (SEALED, None)],
+    ids=lambda node: str(node)[:9],
+)
+def test_changefeed_that_cannot_be_read_is_removed_all_the_same(info: bytes, status: bytes | None) -> None:
+    made, session = session_with(bad=(info, status))
+    ChangefeedControl(session, PATHS).remove("bad")
+    assert [path for path in made.client.nodes if "/bad" in path] == []
+    assert made.client.exists(PATHS.changefeed_info("default", "good"))
+    with pytest.raises(ChangefeedNotFoundError):
+        ChangefeedControl(session, PATHS).remove("bad")
 
 
 def capture(name: str) -> bytes:

@@ -158,7 +158,9 @@ def test_control_verbs_that_the_state_does_not_allow_write_nothing(control: Chan
 def test_control_remove_is_once(control: ChangefeedControl, board: StatusBoard) -> None:
     opened(board)
     board.report(checkpoint_ts=Ts(110))
-    assert control.remove("cf").state == "removed"
+    removed = control.remove("cf")
+    assert removed is not None
+    assert removed.state == "removed"
     board.report(checkpoint_ts=Ts(120))
     assert control.store.list() == []
     for verb in (control.remove, control.pause, control.resume):

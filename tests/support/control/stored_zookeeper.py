@@ -35,6 +35,7 @@ class Transaction:
     def __init__(self, client: "MemoryZooKeeper") -> None:
         self._client = client
         self._writes: list[tuple[str, bytes | None, int | None]] = []
+        self._deleted: list[str] = []
 
     def check(self, path: str, version: int) -> None:
         self._writes.append((path, None, version))
@@ -44,6 +45,9 @@ class Transaction:
 
     def create(self, path: str, value: bytes) -> None:
         self._writes.append((path, value, None))
+
+    def delete(self, path: str) -> None:
+        self._deleted.append(path)
 
     def commit_async(self) -> Answer:
         return Answer(self.commit)
@@ -60,7 +64,9 @@ class Transaction:
         for path, value, _ in self._writes:
             if value is not None:
                 self._client.put(path, value)
-        return [True] * len(self._writes)
+        for path in self._deleted:
+            self._client.nodes.pop(path, None)
+        return [True] * (len(self._writes) + len(self._deleted))
 
 
 class MemoryZooKeeper:

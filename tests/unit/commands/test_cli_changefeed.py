@@ -11,6 +11,8 @@ import pytest
 
 from compose.cli import run_cli
 from consumers.control.api.serving.server import ApiServer
+from edges.secrets import SecretKeyError
+from schemas.errors import BusError, CorruptDataError
 from schemas.ids import Ts
 from tests.support.control.memory_bus import CHECKPOINT, PD, URI, Memory
 
@@ -168,3 +170,19 @@ def test_list_and_statistics_print_cdc_clis_json(run: Run, bus: Memory) -> None:
     assert out == '{\n  "sink_gap": "0ms",\n  "replication_gap": "1234ms"\n}\n' * 2
     assert run("remove", "-c", "cf")[1].splitlines()[:2] == ["Changefeed remove successfully.", "ID: cf"]
     assert json.loads(run("list", "--all")[1]) == []
+
+
+@pytest.mark.parametrize("kind", [CorruptDataError, SecretKeyError])
+def test_remove_of_one_that_nobody_can_read_says_so_and_removes_it(
+    run: Run, bus: Memory, monkeypatch: pytest.MonkeyPatch, kind: type[BusError]
+) -> None:
+    removed: list[str] = []
+
+    def unreadable(*_: object) -> Any:
+        raise kind("changefeed info does not decode")
+
+    monkeypatch.setattr(bus, "feed", unreadable)
+    monkeypatch.setattr(bus, "remove", lambda changefeed_id, _: removed.append(changefeed_id))
+    status, out, err = run("remove", "-c", "cf")
+    assert (status, removed) == (0, ["cf"])
+    assert "CheckpointTs: unknown" in out and f"[{kind.code}]" in err

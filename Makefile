@@ -39,7 +39,7 @@ setup: .venv/.stamp-jars  ## environment in .venv, pinned dependencies, the proj
 run: setup  ## the whole bus on this machine until Ctrl-C; FOR=90s ends it by itself, SECURE=1 locks it down
 	@exec $(BIN)/tidebus run $(if $(FOR),--for $(FOR)) $(if $(SECURE),--secure)
 
-check: setup  ## ruff, mypy (strict, tests too), import contracts, unused names
+check: .venv/.stamp-project  ## ruff, mypy (strict, tests too), import contracts, unused names
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -47,8 +47,8 @@ check: setup  ## ruff, mypy (strict, tests too), import contracts, unused names
 	$(BIN)/python -m tests.unused_names
 
 # Tests that start brokers and JVMs mostly wait, and pure ones fill the gaps, so both run at once. The former go file by
-# file, the longest (e2e) begin first.
-test: setup  ## all checks and all tests
+# file, the longest (e2e) begin first. Checks need no jars, so the first fetches them while the other one checks.
+test: .venv/.stamp-project  ## all checks and all tests
 	@$(BIN)/python -m tests.lanes "$(MAKE) --no-print-directory test-real" "$(MAKE) --no-print-directory test-pure"
 
 # What pyspark, py4j and servers in threads leave open, the collector meets in some later test: there it is shown, not an
@@ -59,7 +59,7 @@ test-real: setup  ## tests on real processes: integration on Kafka, ZooKeeper, r
 	$(BIN)/pytest -q -n 3 --dist loadfile --no-loadscope-reorder --durations 10 $(UNRAISABLE) \
 	  -m "integration or e2e" tests/e2e tests/integration tests/attacks
 
-test-pure: check  ## all checks, and the tests that need no other process: unit, property, simulation
+test-pure: check setup  ## all checks, and the tests that need no other process: unit, property, simulation
 	$(BIN)/pytest -q -n 2 --dist worksteal -m 'not integration' --ignore tests/integration --ignore tests/e2e
 
 nightly: setup  ## what takes too long for `make test`: SCHEDULES=10000 of each simulation, random rows, upgrades, kills of a Spark cluster

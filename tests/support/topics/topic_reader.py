@@ -56,6 +56,8 @@ class TopicReader:
         self._look(list(self.tables))
 
     def _look(self, names: list[str]) -> None:
+        self.looked.pop(self.watermark_ts, None)  # it may have been looked at the last watermark just now
+        self.passed_over.pop(self.watermark_ts, None)
         for name in names:
             if not self.tables[name].is_whole:
                 self.passed_over[self.watermark_ts] += 1

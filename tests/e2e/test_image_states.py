@@ -106,7 +106,12 @@ class States:
         self.wait(is_created, "the first frontier")
 
     def wait(self, done: Callable[[], bool], what: str) -> None:
-        wait_until(done, CATCH_UP_S, what, self.bus)
+        def is_done() -> bool:
+            if self.writing.done():
+                self.writing.result()  # an error of it is the test's: what waits for new rows would wait in vain
+            return done()
+
+        wait_until(is_done, CATCH_UP_S, what, self.bus)
 
     def processor_pids(self) -> list[int]:
         address = self.bus.addresses.zookeeper

@@ -5,6 +5,7 @@ noted. A transaction that a reader has rolled back is one that never was.
 """
 
 import asyncio
+import logging
 import time
 from array import array
 from collections.abc import Sequence
@@ -32,6 +33,7 @@ from tests.support.database.state_tables import (
     hashed,
 )
 
+log = logging.getLogger(__name__)
 SCHEMA = "state"
 GONE = -1
 """Stands for a sequence number where a row was deleted."""
@@ -133,7 +135,7 @@ class StateWriter(Generator):
         self.tables: dict[str, WrittenTable] = {}
         self.pool = self._pool
         self.rows_lost = 0
-        """Of transactions that a reader has rolled back."""
+        """Of transactions that a reader has rolled back, or that were refused."""
         self._schema_id = 0
         self._open: list[_Open] = []
 
@@ -159,7 +161,12 @@ class StateWriter(Generator):
                     break
                 opened = self._any()
                 written += len(opened.rows)
-                opened.transaction.prewrite(async_commit=self._random.random() < self._options.async_commit_share)
+                try:
+                    opened.transaction.prewrite(async_commit=self._random.random() < self._options.async_commit_share)
+                except CommandRefusedError as refused:
+                    log.info("transaction is refused", extra={"code": refused.code, "reason": str(refused)})
+                    self._given_up(opened)
+                    continue
                 self._open.append(opened)
             await asyncio.sleep(TICK_S)
         self.finish_open()
@@ -245,9 +252,7 @@ class StateWriter(Generator):
                 opened.transaction.prewrite()
             commit_ts = opened.transaction.commit()
         except CommandRefusedError:
-            opened.transaction.rollback()
-            opened.table.alive.extend(opened.before)
-            self.rows_lost += len(opened.rows)
+            self._given_up(opened)
             return
         for number, sequence in opened.rows:
             opened.table.note(number, sequence, commit_ts, self.pool)
@@ -255,6 +260,11 @@ class StateWriter(Generator):
                 opened.table.alive.append(number)
         self.rows_committed += len(opened.rows)
         self.last_commit_ts = max(self.last_commit_ts, commit_ts)
+
+    def _given_up(self, opened: _Open) -> None:
+        opened.transaction.rollback()
+        opened.table.alive.extend(opened.before)
+        self.rows_lost += len(opened.rows)
 
     def _next_sequence(self) -> int:
         self._sequence += 1

@@ -63,7 +63,12 @@ def start_zookeeper(
         + (zookeeper_settings(secrets, port) if secrets else f"clientPort={port}\nclientPortAddress={LOOPBACK}\n")
     )
     jars = zookeeper_class_path()
-    command = [*_jvm("zookeeper", jars, archive_options), "-Xmx128m", "-Dorg.apache.logging.log4j.level=WARN"]
+    command = [
+        *_jvm("zookeeper", jars, archive_options),
+        "-Xms32m",
+        "-Xmx384m",
+        "-Dorg.apache.logging.log4j.level=WARN",
+    ]
     command += ["-cp", ":".join(map(str, jars)), "org.apache.zookeeper.server.ZooKeeperServerMain", str(config)]
     return nursery.start("zookeeper", command, log=data.parent / "logs" / "zookeeper.log")
 

@@ -25,8 +25,10 @@ from schemas.nodes.feed_figures import NOTHING_COUNTED, FeedFigures, RunKey, rea
 
 FeedName = tuple[str, str]
 """Namespace and id of a changefeed."""
-ENTRIES_MAX: Final = 128
-"""Entries in one node: some 500 bytes each, so that a node stays under 64 KiB."""
+ENTRIES_MAX: Final = 16
+"""Entries in one node, of some 450 bytes each. A transaction writes the nodes of the changefeeds that have begun or
+ended a cut, some five, so what is written hangs on how many cuts there are and not on how many changefeeds; each node
+that has changed costs whoever looks a request."""
 NODE_BYTES_MAX: Final = 512 * 1024
 """What a reader takes; ZooKeeper itself takes 1 MiB."""
 
@@ -335,7 +337,7 @@ def encode_entries(entries: Iterable[FeedEntry]) -> bytes:
 
 @lru_cache(maxsize=4096)
 def _entry_text(entry: FeedEntry) -> str:
-    # Kept: a group's write holds 128 entries, most of which are as they were in the last one.
+    # Kept: a group's write holds many entries, most of which are as they were in the last one.
     plain = {name: getattr(entry, name) for name in _ENTRY_FIELDS}
     # Nobody reads the reason here, but a version before takes no entry without one.
     return json.dumps({**plain, "reason": ""}, separators=(",", ":"))

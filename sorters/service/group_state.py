@@ -38,6 +38,9 @@ log = logging.getLogger(__name__)
 
 GROUP_S = 0.03
 """Between two transactions at least: what is ready meanwhile goes with the next one."""
+BYTES_PER_S = 2 * 1024 * 1024
+"""What ZooKeeper gets at most. It keeps its last 500 transactions in memory, each of some 450 bytes for each changefeed
+of a service; and where these are many hundred, more would be written by a second than it can."""
 FLUSH_S = 0.5
 """How long news of how far a changefeed is may wait for others to go with."""
 FIGURES_S = 2.0
@@ -102,7 +105,7 @@ class GroupState:
         self._is_unsure = False
         """Nobody knows whether the last transaction was done: the versions are asked for before the next one."""
         self._book = ProgressBook(self._load())
-        self._figured_at = -FIGURES_S
+        self._figured_at, self._written_bytes = -FIGURES_S, 0
         self._assigned: frozenset[FeedKey] = frozenset()
         self._assignment_version = -1
         """-1: there is no such node."""
@@ -210,7 +213,7 @@ class GroupState:
                 self._reread()
             if not self._asked and not late:
                 continue
-            rest_s = last_at + GROUP_S - time.monotonic()
+            rest_s = last_at + pause_s(self._written_bytes) - time.monotonic()
             if rest_s > 0:
                 time.sleep(rest_s)
             last_at = flushed_at = time.monotonic()
@@ -235,6 +238,7 @@ class GroupState:
             return
         try:
             nodes = {key: _encoded(key.part, entries) for key, (_, entries) in dirty.items()}
+            self._written_bytes = sum(map(len, nodes.values()))
             for part in in_transactions(nodes):
                 if not self._write(version, part):
                     self.read_assignment()
@@ -340,6 +344,11 @@ class GroupState:
     def _on_change(self, _event: object) -> None:
         # In kazoo's thread: only notes, and returns at once.
         self._is_stale = True
+
+
+def pause_s(written_bytes: int) -> float:
+    """Return how long the next transaction waits after the begin of one that wrote so many bytes."""
+    return max(GROUP_S, written_bytes / BYTES_PER_S)
 
 
 def _encoded(part: Part, entries: Iterable[FeedEntry]) -> bytes:

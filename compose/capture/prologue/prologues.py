@@ -95,7 +95,9 @@ class Prologues:
         self._options, self._settings, self._session = options, settings, session
         self._clock = clock
         self._paths = ZkPaths(options.cluster)
-        self._feeds = FeedNodes(session, self._paths, (INFO, STATUS, PROLOGUE))
+        self._feeds = FeedNodes(session, self._paths, (INFO, PROLOGUE))
+        self._running: FeedNodes | None = None
+        """With how far changefeeds are, which costs requests all the time; None: none has a prologue."""
         self._attempt: PrologueAttempt | None = None
         self._not_before: dict[str, float] = {}
         """By life, after an attempt that has failed."""
@@ -118,6 +120,8 @@ class Prologues:
         if self._attempt is not None:
             self._attempt.close()
         self._feeds.close()
+        if self._running is not None:
+            self._running.close()
 
     def look(self) -> None:
         """Take in what has been written, and do what follows from it.
@@ -126,7 +130,7 @@ class Prologues:
             LeaseLostError: the session is over.
             BusError: the same look may work later.
         """
-        feeds = {feed.name: feed for feed in self._with_prologue(self._feeds.refresh())}
+        feeds = {feed.name: feed for feed in self._with_prologue(self._views())}
         self._settle(feeds)
         for feed in feeds.values():
             if feed.is_over:
@@ -283,6 +287,17 @@ class Prologues:
             log.warning("topics of prologues stay", extra={"error": str(error)})
 
     # -- its thread ----------------------------------------------------------------------------------------------------
+
+    def _views(self) -> Mapping[FeedName, FeedView]:
+        """Return all changefeeds; none, where none has a prologue."""
+        has_prologues = any(view.prologue_node is not None for view in self._feeds.refresh().values())
+        if has_prologues:
+            self._running = self._running or FeedNodes(self._session, self._paths, (INFO, STATUS, PROLOGUE))
+            return self._running.refresh()
+        if self._running is not None:
+            self._running.close()
+            self._running = None
+        return {}
 
     def _with_prologue(self, views: Mapping[FeedName, FeedView]) -> Iterator[_Feed]:
         for name, view in views.items():

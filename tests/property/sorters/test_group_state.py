@@ -324,3 +324,25 @@ def test_next_life_of_a_service_keeps_the_figures_that_it_has_left() -> None:
         finally:
             state.close()
     assert figured(server) == ({f"f{life}": FeedFigures(windows_proven=life + 1) for life in range(3)}, 3)
+
+
+def test_transactions_are_further_apart_the_more_the_last_one_wrote(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert group_state.pause_s(2 * group_state.BYTES_PER_S) == 2.0
+    written = list[int]()
+
+    def pause_s(written_bytes: int) -> float:
+        written.append(written_bytes)
+        return 0.0
+
+    monkeypatch.setattr(group_state, "pause_s", pause_s)
+    server: Any = Server([])
+    state = GroupState(server, PATHS, "s", lambda assignment: None, lambda: False)
+    try:
+        state.begin(begun(0, 0))
+        first = len(server.nodes[PATHS.entries("s", 0)][0])
+        state.begin(begun(1, 0))
+        state.ask(key_of(begun(0, 0))).wait()
+        state.ask(key_of(begun(0, 0))).wait()
+    finally:
+        state.close()
+    assert written == [0, first, len(server.nodes[PATHS.entries("s", 0)][0]), 0]

@@ -26,6 +26,7 @@ from schemas.nodes.changefeed import (
     encode_changefeed_status,
 )
 from schemas.nodes.prologue import Prologue, decode_prologue, encode_prologue
+from schemas.nodes.sorter_service import ServicePaths
 from schemas.rawlog.topics import raw_topics
 from tests.support.control.memory_zookeeper import MemoryZooKeeper
 
@@ -161,6 +162,31 @@ def test_prologues_are_landed_one_after_the_other_and_history_is_held_for_all_th
     world.care.look()
     assert [attempt.prologue.life for attempt in world.attempts] == [early, late]
     assert set(world.held) == {f"tidebus-c-prologue.{late}"}
+
+
+def test_how_far_changefeeds_are_is_asked_only_while_one_has_a_prologue(world: World) -> None:
+    """Sorter services write it some twenty times a second: whoever reads it pays for each time that he looks."""
+    folder = ServicePaths(PATHS).progress
+    asked, ask = list[str](), world.server.get_async
+
+    def counted(path: str, watch: Any = None) -> Any:
+        asked.append(path)
+        return ask(path, watch)
+
+    def looks() -> int:
+        before = len(asked)
+        for number in range(3):
+            world.server.write({f"{folder}/s/0": b"[]", PATHS.changefeed_status("default", "z"): b"%d" % number})
+            world.care.look()
+        return sum(path.startswith(folder) for path in asked[before:])
+
+    world.server.get_async = counted  # type: ignore[method-assign]
+    world.change("z", epoch=1)
+    assert looks() == 0
+    world.add("a")
+    assert looks() == 3
+    world.remove("a")
+    assert looks() == 0
 
 
 def test_what_may_pass_is_tried_again_by_another_attempt_after_a_while(world: World) -> None:

@@ -1,9 +1,10 @@
 """When the changefeeds of an upstream begin an epoch: cuts grow with the number of changefeeds, and with the load.
 
 What an epoch runs is fixed when it is begun: all that the frontier topic had at the last beat. And each cut has a price
-whatever is in it. So where there are many changefeeds beats are further apart; and one that waits for its permit, of
-which there are few, looks only when it has that, and takes what has come meanwhile with it. Who is alone never waits,
-unless nothing has landed since the last beat: then it has only a checkpoint to move.
+whatever is in it. So where there are many changefeeds beats are further apart, most of all where these keep the process
+busy; and one that waits for its permit, of which there are few, looks only when it has that, and takes what has come
+meanwhile with it. Who is alone never waits, unless nothing has landed since the last beat: then it has only a
+checkpoint to move.
 """
 
 import threading
@@ -16,6 +17,9 @@ a round of a hundred takes less than a second."""
 
 REST_S, REST_MAX_S = 0.006, 0.6
 """Between two beats, for each changefeed that is there, and at most."""
+EPOCHS_CORES = 0.4
+"""What the process may take between two beats, while that keeps them no further apart than ``REST_MAX_S``, where there
+are more changefeeds than permits: cuts of few rows would fill the machine, and their rounds take longer for it."""
 QUIET_S, QUIET_RESTS = 0.5, 2
 """Between two beats if nothing has landed, at least; and by how much they are further apart than others where there are
 many changefeeds: a cut without rows costs half of one with some, and moves checkpoints alone."""
@@ -23,9 +27,14 @@ HOLD_MAX_S = 2.0
 """After which a permit counts for another: who waits for a broker that is gone must not hold up the others."""
 
 
-def rest_s(followers: int) -> float:
-    """Return how far beats are apart at least, where so many follow the frontier."""
-    return min(REST_S * max(0, followers - 1), REST_MAX_S)
+def rest_s(followers: int, epochs_cpu_s: float = 0.0) -> float:
+    """Return how far beats are apart at least, where so many follow the frontier, and the process has taken so much CPU
+    since the last one.
+    """
+    at_least_s = REST_S * max(0, followers - 1)
+    if followers > EPOCHS_MAX:
+        at_least_s = max(at_least_s, epochs_cpu_s / EPOCHS_CORES)
+    return min(at_least_s, REST_MAX_S)
 
 
 def quiet_s(rest_s: float) -> float:
@@ -48,10 +57,13 @@ class EpochPace:
         """In the order in which they asked; the event is set with the permit."""
         self._lock = threading.Lock()
 
-    @property
-    def rest_s(self) -> float:
+    def is_shared(self) -> bool:
+        """Whether several follow the frontier."""
+        return self._followers > 1
+
+    def rest_s(self, epochs_cpu_s: float = 0.0) -> float:
         """See :func:`rest_s`."""
-        return rest_s(self._followers)
+        return rest_s(self._followers, epochs_cpu_s)
 
     def enter(self) -> None:
         """One more follows the frontier."""

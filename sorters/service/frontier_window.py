@@ -3,7 +3,8 @@
 Epochs of all of them end at the same offsets, the window's beats: so their cuts are of the same rows, which need be
 gathered, mounted and encoded once (:mod:`sorters.service.shared_cuts`). A beat waits until all who want the one before
 it have it: where a round of all changefeeds takes longer than beats are apart, each would run a cut of its own else,
-and share nothing just when there is too much to do.
+and share nothing just when there is too much to do. Where many are further behind than that, their epochs end at marks
+(:mod:`sorters.core.service.cut_marks`).
 """
 
 import logging
@@ -18,6 +19,7 @@ from typing import Self
 from edges.kafka.tail import FrontierTail
 from schemas.errors import BusError
 from schemas.rawlog.frontier import FrontierRecord
+from sorters.core.service.cut_marks import CutMarks
 from sorters.log.failures import HistoryLostError, bus_error
 from sorters.run.sources import FrontierSource
 from sorters.service.epoch_pace import EpochPace, quiet_s
@@ -37,14 +39,27 @@ class FrontierWindow:
     """One consumer in a thread of its own. :meth:`close` must be called."""
 
     def __init__(
-        self, config: Mapping[str, object], topic: str, start: int, rest_s: Callable[[], float] = lambda: 0.0
+        self,
+        config: Mapping[str, object],
+        topic: str,
+        start: int,
+        rest_s: Callable[[float], float] = lambda _: 0.0,
+        record_bytes: Callable[[], float] = lambda: 0.0,
     ) -> None:
-        """``config`` is librdkafka's; ``start`` is the offset to begin at; ``rest_s`` says how far beats are apart."""
-        self._config, self._topic, self._rest_s = config, topic, rest_s
+        """``config`` is librdkafka's; ``start`` is the offset to begin at.
+
+        Args:
+            rest_s: how far beats are apart, where the process has taken so many CPU seconds since the last one.
+            record_bytes: the mean size of raw records; 0: epochs go to the last beat, whoever is behind.
+        """
+        self._config, self._topic, self._rest_s, self._record_bytes = config, topic, rest_s, record_bytes
+        self._marks = CutMarks()
+        self._places: dict[object, int] = {}
+        """From where on each follower reads."""
         self._first, self._next = start, start
         self._landed = start
         """The offset after the newest record that says that something has landed since the one before it."""
-        self._beat, self._beat_at_s = start, -math.inf
+        self._beat, self._beat_at_s, self._beat_cpu_s = start, -math.inf, 0.0
         """Up to where epochs may go."""
         self._wanting: set[object] = set()
         """Who has been told of the last beat and has not read it: they wait for a permit."""
@@ -75,6 +90,7 @@ class FrontierWindow:
             False: it is not so after ``timeout_s``.
         """
         with self._changed:
+            self._places[who] = start
             is_due = self._changed.wait_for(
                 lambda: start < self._beat or self._error is not None or self._closed, timeout=timeout_s
             )
@@ -83,8 +99,8 @@ class FrontierWindow:
             return is_due
 
     def read(self, start: int, count: int, who: object) -> list[FrontierRecord] | None:
-        """Return up to ``count`` records from offset ``start`` on, up to the last beat; None: ``start`` is not kept any
-        more.
+        """Return up to ``count`` records from offset ``start`` on, up to the last beat, or, where many are behind, up
+        to the next mark; None: ``start`` is not kept any more.
 
         Raises:
             BusError: the topic cannot be read; it is tried again.
@@ -95,7 +111,8 @@ class FrontierWindow:
             if start < self._first:
                 return None
             if start < beat:
-                end = min(start + count, beat) - self._first
+                mark = self._marks.end(start, list(self._places.values()))
+                end = min(start + count, beat if mark is None else mark) - self._first
                 return [self._records[at] for at in range(start - self._first, end)]
             if self._error is not None:
                 raise self._error
@@ -104,6 +121,7 @@ class FrontierWindow:
     def leave(self, who: object) -> None:
         """Wait for somebody no more."""
         with self._changed:
+            self._places.pop(who, None)
             self._served(who)
 
     def close(self) -> None:
@@ -135,10 +153,11 @@ class FrontierWindow:
 
     def _due_at_s(self) -> float:
         """Return when the next beat is due: later, where nothing has landed since the last."""
-        rest_s = self._rest_s()
+        rest_s = self._rest_s(time.process_time() - self._beat_cpu_s)
         return self._beat_at_s + (rest_s if self._beat < self._landed else quiet_s(rest_s))
 
     def _take(self, records: list[FrontierRecord]) -> None:
+        record_bytes = self._record_bytes()
         with self._changed:
             if records:
                 self._error = None
@@ -147,10 +166,12 @@ class FrontierWindow:
                 if self._last is None or not _is_quiet(self._last, record):
                     self._landed = self._next
                 self._last = record
+                self._marks.take(record.high, self._next, record_bytes)
             self._records.extend(records)
             while len(self._records) > RECORDS_MAX:
                 self._records.popleft()
                 self._first += 1
+            self._marks.forget(self._first)
             self._move_on()
 
     def _served(self, who: object) -> None:
@@ -164,7 +185,7 @@ class FrontierWindow:
         if self._wanting and now_s < self._beat_at_s + BEAT_WAIT_MAX_S:
             return
         if self._beat < self._next and now_s >= self._due_at_s():
-            self._beat, self._beat_at_s = self._next, now_s
+            self._beat, self._beat_at_s, self._beat_cpu_s = self._next, now_s, time.process_time()
             self._changed.notify_all()
 
 

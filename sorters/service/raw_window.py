@@ -27,6 +27,8 @@ BYTES_MAX = 96 * 1024 * 1024
 """Memory of records that are kept: five cuts of the largest size that a driver runs, of large records."""
 DECODED_BYTES_MAX = 32 * 1024 * 1024
 """Memory of what was decoded of these last, beside it: many changefeeds read a record at about the same time."""
+RECORD_BYTES_GUESS = 4 * 1024
+"""Of a raw record, before there was one."""
 _CONSUME_MAX = 1_000
 _FETCH_WAIT_MS = 100
 _SLICE = 256
@@ -71,6 +73,8 @@ class RawWindow:
         self._decoded = DecodedRecords(DECODED_BYTES_MAX)
         self._on_decoded = self._decoded.add
         self._closed = False
+        self.record_bytes = float(RECORD_BYTES_GUESS)
+        """Mean size of the records that were brought last."""
         self.cuts = SharedCuts()
 
     def reader(self, stopped: Callable[[], bool]) -> "WindowReader":
@@ -150,6 +154,8 @@ class RawWindow:
         )
         taken = records.take(_CONSUME_MAX)
         with self._lock:
+            if taken:
+                self.record_bytes += (sum(len(record) for _, _, record in taken) / len(taken) - self.record_bytes) / 4
             for number, _, record in taken:
                 self._keep(self._kept[number], number, cast(SharedRecord, record))
             self._forget()

@@ -240,7 +240,8 @@ class SorterService:
                 shared = None
             if shared is None:
                 topics = raw_topics(upstream, self._options.raw_prefix)
-                shared = self._logs[upstream] = SharedLog(self._raw_config, topics)
+                runs_cuts = not is_cluster(self._options.master)
+                shared = self._logs[upstream] = SharedLog(self._raw_config, topics, runs_cuts=runs_cuts)
             return shared.sources(checkpoint_ts)
 
     def _close_idle_logs(self) -> None:

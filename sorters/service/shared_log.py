@@ -56,8 +56,9 @@ class LockedFrontier:
 class SharedLog:
     """All readers of one raw log. :meth:`close` must be called, after its runs have ended."""
 
-    def __init__(self, raw_config: Mapping[str, object], topics: RawTopics) -> None:
-        """``raw_config`` is librdkafka's: servers, TLS, SASL.
+    def __init__(self, raw_config: Mapping[str, object], topics: RawTopics, *, runs_cuts: bool = True) -> None:
+        """``raw_config`` is librdkafka's: servers, TLS, SASL. ``runs_cuts``: cuts are run here and not by executors, so
+        that those who are behind run the same ones.
 
         Raises:
             KafkaUnreachableError: the frontier topic does not answer, or is not there.
@@ -70,11 +71,17 @@ class SharedLog:
             self.frontier.close()
             raise
         self._pace = EpochPace()
-        self._window = FrontierWindow(raw_config, topics.frontier, end, lambda: self._pace.rest_s)
+        self.raw = RawWindow(raw_config, topics.region_events, is_shared=self._pace.is_shared)
+        self._window = FrontierWindow(
+            raw_config,
+            topics.frontier,
+            end,
+            rest_s=self._pace.rest_s,
+            record_bytes=lambda: self.raw.record_bytes if runs_cuts else 0.0,
+        )
         self._schemas = SharedSchemas(raw_config, topics.ddl)
         self.proofs = ProofLog(raw_config, topics.proofs)
         self.states = StateLog(raw_config, topics.states)
-        self.raw = RawWindow(raw_config, topics.region_events, is_shared=lambda: self._pace.rest_s > 0)
         self._checking, self._checked_at = threading.Lock(), -CHECKED_S
         self._users, self._idle_since = 0, time.monotonic()
 

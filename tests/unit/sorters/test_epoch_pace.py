@@ -11,9 +11,10 @@ import pytest
 
 from schemas.ids import Ts
 from schemas.rawlog.frontier import FrontierRecord
+from sorters.core.service.cut_marks import CROWD, CUT_BYTES
 from sorters.run.sources import FrontierSource
 from sorters.service import frontier_window
-from sorters.service.epoch_pace import HOLD_MAX_S, QUIET_S, REST_MAX_S, EpochPace, quiet_s, rest_s
+from sorters.service.epoch_pace import EPOCHS_MAX, HOLD_MAX_S, QUIET_S, REST_MAX_S, EpochPace, quiet_s, rest_s
 from sorters.service.frontier_window import FrontierWindow, WindowFollower, _is_quiet
 
 RECORD = FrontierRecord(owner_rev=1, resolved_ts=Ts(5), high=(3, 4), low=(3, 4), ddl_high=1, repeat_high=(0, 0))
@@ -45,6 +46,12 @@ def follower(window: Window, pace: EpochPace) -> WindowFollower:
 def test_rest_is_none_for_one_and_bounded_for_many() -> None:
     assert rest_s(1) == 0
     assert 0 < rest_s(2) < rest_s(50) < rest_s(100_000) == REST_MAX_S
+
+
+def test_more_changefeeds_than_permits_rest_by_what_the_last_round_took() -> None:
+    assert rest_s(EPOCHS_MAX, 1.0) == rest_s(EPOCHS_MAX), "none waits for another"
+    many = EPOCHS_MAX + 1
+    assert rest_s(many, 0.0) == rest_s(many) < rest_s(many, 0.1) < rest_s(many, 0.2) < rest_s(many, 1.0) == REST_MAX_S
 
 
 def test_beats_of_many_changefeeds_are_twice_as_far_apart_where_nothing_has_landed() -> None:
@@ -126,10 +133,10 @@ def test_follower_that_leaves_gives_its_permit_back() -> None:
     window.records.append(RECORD)
     with follower(window, pace) as stays:
         with follower(window, pace) as leaves:
-            assert pace.rest_s > 0
+            assert pace.is_shared()
             assert leaves.read(1, 0.0)
             assert not stays.read(1, 0.0)
-        assert pace.rest_s == 0
+        assert not pace.is_shared()
         assert stays.read(1, 0.0)
 
 
@@ -169,7 +176,7 @@ def landed(number: int) -> FrontierRecord:
 
 def test_epochs_of_all_end_at_the_beats_of_the_window_which_are_as_far_apart_as_it_is_told(tail: Tail) -> None:
     rest_s = [3600.0]
-    window = FrontierWindow({}, "frontier", 0, lambda: rest_s[0])
+    window = FrontierWindow({}, "frontier", 0, lambda _: rest_s[0])
     try:
         tail.records.put(landed(10))
         assert window.await_beat(0, 60.0, "one")
@@ -271,5 +278,21 @@ def test_follower_that_finds_no_permit_holds_the_beat_until_it_leaves(tail: Tail
                 taken(tail, 11)
                 assert not window.await_beat(1, 0.0, "one")
             assert window.await_beat(1, 0.0, "one")
+    finally:
+        window.close()
+
+
+def test_epochs_of_many_that_are_behind_end_at_marks_and_of_those_that_are_not_at_the_beat(tail: Tail) -> None:
+    """So they run the same cuts, and each of them a cut that is small enough to be kept for the others."""
+    window = FrontierWindow({}, "frontier", 0, record_bytes=lambda: CUT_BYTES / 2)
+    try:
+        taken(tail, *range(10, 17))
+        for number in range(CROWD):
+            assert window.await_beat(number % 2, 60.0, number)
+        assert window.read(0, 100, 0) == [landed(number) for number in (10, 11, 12)]
+        assert window.read(1, 100, 1) == [landed(number) for number in (11, 12)]
+        assert window.read(6, 100, 2) == [landed(16)]
+        window.leave(3)
+        assert window.read(1, 100, 1) == [landed(number) for number in range(11, 17)], "they are no crowd any more"
     finally:
         window.close()

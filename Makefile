@@ -62,6 +62,8 @@ test-real: setup  ## tests on real processes: integration on Kafka, ZooKeeper, r
 test-pure: check setup  ## all checks, and the tests that need no other process: unit, property, simulation
 	$(BIN)/pytest -q -n 2 --dist worksteal -m 'not integration' --ignore tests/integration --ignore tests/e2e
 
+# Tests of an hour run there: a dump of their stacks in the midst has ended the process (signal 11).
+nightly: export PYTEST_ADDOPTS := -o faulthandler_timeout=0
 nightly: setup  ## what takes too long for `make test`: SCHEDULES=10000 of each simulation, random rows, upgrades, kills of a Spark cluster
 	NIGHTLY_SCHEDULES=$(or $(SCHEDULES),10000) SCHEDULING_SEEDS=$(or $(SCHEDULES),10000) \
 	  CLUSTER_SEEDS=$(or $(SCHEDULES),10000) PROCESSOR_SEEDS=$(or $(SCHEDULES),10000) \

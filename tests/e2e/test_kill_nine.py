@@ -134,7 +134,7 @@ def chaos(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chaos]:
             pd=server.pd_address,
             upstream=UPSTREAM,
             secrets=secrets,
-            capture_arguments=("--image-rows-per-second", str(SCANNED_ROWS_PER_S)),
+            capture_arguments=("--image-rows-per-second", str(SCANNED_ROWS_PER_S), "--sorter-spark-on-demand"),
         )
         with LocalBus(options) as bus:
             start_ts = create_from_the_start(bus, requested(bus, FEED, TOPIC))

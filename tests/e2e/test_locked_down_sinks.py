@@ -97,6 +97,7 @@ def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Locked]:
             upstream=UPSTREAM,
             secrets=made,
             cluster_secret_file=cluster_secret,
+            capture_arguments=("--sorter-spark-on-demand",),
         )
         with LocalBus(options) as bus:
             bus.start_capture("capture 2")

@@ -5,12 +5,11 @@ Sources: ``ValidateAndAdjust`` of tiflow's and ticdc's ``pkg/config`` and the si
 
 from collections.abc import Mapping
 
+from schemas.config.parse.digits import whole_number
 from schemas.config.parse.duration import parse_duration
 
 _KAFKA, _MYSQL, _FILES = "sink.kafka-config", "sink.mysql-config", "sink.cloud-storage-config"
 _LARGE = f"{_KAFKA}.large-message-handle"
-_DIGITS_MAX = 40
-"""Longer texts of digits are no number of TiCDC's; Python refuses to read very long ones."""
 UNSET: Mapping[str, tuple[object, ...]] = {
     "memory-quota": (0, ""),
     "performance-mode": ("",),
@@ -128,6 +127,5 @@ def _number(value: object) -> int | None:
     if isinstance(value, bool):
         return None
     if isinstance(value, str):
-        digits = value.removeprefix("-")
-        return int(value) if digits.isdecimal() and digits.isascii() and len(digits) <= _DIGITS_MAX else None
+        return whole_number(value)
     return value if isinstance(value, int) else None

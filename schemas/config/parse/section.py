@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from schemas.config.parse.digits import DIGITS_MAX, whole_number
 from schemas.config.parse.duration import Seconds, parse_duration
 from schemas.config.parse.origin import Origin, Path, UriText
 from schemas.config.parse.secret import Secret
@@ -29,7 +30,6 @@ _BOOLS = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": F
 INT64_MAX = 2**63 - 1
 _INT64_MIN, _UINT64_MAX = -(2**63), 2**64 - 1
 """Every whole number of TiCDC's is in one of Go's types of 64 bits."""
-_DIGITS_MAX = 40
 
 
 def setting(default: Any = dataclasses.MISSING, *, key: str | None = None, check: Check | None = None) -> Any:
@@ -178,8 +178,8 @@ def _read_scalar(hint: Any, raw: object, path: Path, origin: Origin) -> Any:
 
 
 def _read_whole(raw: object, path: Path, origin: Origin) -> int:
-    if isinstance(raw, UriText) and raw.removeprefix("-").removeprefix("+").isdecimal() and raw.isascii():
-        raw = int(raw) if len(raw) <= _DIGITS_MAX else raw
+    if isinstance(raw, UriText) and (number := whole_number(raw, may_have_plus=True)) is not None:
+        raw = number
     if isinstance(raw, bool) or not isinstance(raw, int):
         raise origin.error(path, f"{_name(path)} must be a whole number, got {_show(raw)}")
     if not _INT64_MIN <= raw <= _UINT64_MAX:
@@ -188,8 +188,8 @@ def _read_whole(raw: object, path: Path, origin: Origin) -> int:
 
 
 def _read_word(words: tuple[Any, ...], raw: object, path: Path, origin: Origin) -> Any:
-    if isinstance(raw, UriText) and isinstance(words[0], int):
-        raw = int(raw) if raw.removeprefix("-").isdecimal() and raw.isascii() and len(raw) <= _DIGITS_MAX else raw
+    if isinstance(raw, UriText) and isinstance(words[0], int) and (number := whole_number(raw)) is not None:
+        raw = number
     wanted = raw.lower() if isinstance(raw, str) else raw
     for word in words:
         if type(wanted) is type(word) and wanted == (word.lower() if isinstance(word, str) else word):
@@ -223,6 +223,6 @@ def _show(raw: object) -> str:
     """Show a plain value; of tables and lists only that they are one, as they may hold secrets."""
     if isinstance(raw, str):
         return f'"{raw[:80]}"'
-    if isinstance(raw, int) and not isinstance(raw, bool) and abs(raw) >= 10**_DIGITS_MAX:
-        return f"a number of more than {_DIGITS_MAX} digits"
+    if isinstance(raw, int) and not isinstance(raw, bool) and abs(raw) >= 10**DIGITS_MAX:
+        return f"a number of more than {DIGITS_MAX} digits"
     return str(raw).lower() if isinstance(raw, bool) else str(raw) if isinstance(raw, int | float) else _kind(raw)

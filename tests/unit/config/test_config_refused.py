@@ -287,3 +287,9 @@ def test_load_changefeed_bad_uri_parameter_names_the_setting(uri: str, key: str,
 )
 def test_load_changefeed_option_that_avro_excludes_is_refused(text: str, words: str) -> None:
     assert words in refused(AVRO, text).message
+
+
+@pytest.mark.parametrize("said", ["-%2B5", "%2B-5", "--5", "%2B", "9" * 5000])
+def test_load_changefeed_parameter_that_is_no_whole_number_is_refused_by_name(said: str) -> None:
+    error = refused(f"kafka://h:9092/t?protocol=canal-json&max-message-bytes={said}", "")
+    assert "`max-message-bytes` must be a whole number, got" in error.message

@@ -111,7 +111,7 @@ class FrontierWindow:
             if start < self._first:
                 return None
             if start < beat:
-                mark = self._marks.end(start, list(self._places.values()))
+                mark = self._marks.end(start, self._places.values())
                 end = min(start + count, beat if mark is None else mark) - self._first
                 return [self._records[at] for at in range(start - self._first, end)]
             if self._error is not None:

@@ -39,8 +39,8 @@ log = logging.getLogger(__name__)
 GROUP_S = 0.03
 """Between two transactions at least: what is ready meanwhile goes with the next one."""
 BYTES_PER_S = 2 * 1024 * 1024
-"""What ZooKeeper gets at most. It keeps its last 500 transactions in memory, each of some 450 bytes for each changefeed
-of a service; and where these are many hundred, more would be written by a second than it can."""
+"""What ZooKeeper gets at most. It keeps its last 500 transactions in memory; and where many hundred changefeeds begin
+and end cuts, or figures of all of them are due, more would be written in a second than it can."""
 FLUSH_S = 0.5
 """How long news of how far a changefeed is may wait for others to go with."""
 FIGURES_S = 2.0

@@ -20,6 +20,7 @@ from schemas.rawlog.region_batch import SharedRecord
 from sorters.core.cut.cut import Cut
 from sorters.cut.raw_cut import RawCut, read_cut
 from sorters.cut.record_window import Record, RecordWindow
+from sorters.run.cut_job import RAW_RECORD_BYTES_GUESS
 from sorters.service.decoded_records import DecodedRecords
 from sorters.service.shared_cuts import SharedCuts
 
@@ -27,8 +28,6 @@ BYTES_MAX = 96 * 1024 * 1024
 """Memory of records that are kept: five cuts of the largest size that a driver runs, of large records."""
 DECODED_BYTES_MAX = 32 * 1024 * 1024
 """Memory of what was decoded of these last, beside it: many changefeeds read a record at about the same time."""
-RECORD_BYTES_GUESS = 4 * 1024
-"""Of a raw record, before there was one."""
 _CONSUME_MAX = 1_000
 _FETCH_WAIT_MS = 100
 _SLICE = 256
@@ -73,8 +72,8 @@ class RawWindow:
         self._decoded = DecodedRecords(DECODED_BYTES_MAX)
         self._on_decoded = self._decoded.add
         self._closed = False
-        self.record_bytes = float(RECORD_BYTES_GUESS)
-        """Mean size of the records that were brought last."""
+        self.record_bytes = float(RAW_RECORD_BYTES_GUESS)
+        """Mean size of the records that were brought last; before the first one a guess."""
         self.cuts = SharedCuts()
 
     def reader(self, stopped: Callable[[], bool]) -> "WindowReader":

@@ -13,7 +13,7 @@ on.
 """
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 CUT_BYTES: Final = 2 * 1024 * 1024
@@ -44,7 +44,7 @@ class CutMarks:
             self._marks.append(next_offset)
             self._from = landed
 
-    def end(self, start: int, starts: Sequence[int]) -> int | None:
+    def end(self, start: int, starts: Iterable[int]) -> int | None:
         """Return up to where an epoch may go that begins at ``start``; None: as far as there is anything.
 
         Args:

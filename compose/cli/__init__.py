@@ -29,6 +29,7 @@ from compose.cli.table_commands import table
 from compose.cli.top_commands import completion, services, top
 from compose.cli.verify_command import verify
 from compose.echo import echo
+from compose.leaving import Leaving
 from compose.stack.errors import MachineError
 from schemas.errors import BusError, ConfigError, UnexpectedError
 
@@ -110,7 +111,10 @@ def main() -> None:
         faulthandler.enable()
     # Before gRPC is imported: its own notes on connections that end, in no format of ours, would stand in our logs.
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
-    sys.exit(run_cli(sys.argv[1:]))
+    leaving = Leaving()
+    status = run_cli(sys.argv[1:])
+    leaving.done(status)
+    sys.exit(status)
 
 
 def run_cli(arguments: list[str]) -> int:

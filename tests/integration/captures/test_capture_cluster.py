@@ -142,7 +142,7 @@ def test_captures_share_tables_and_a_killed_ones_and_an_owners_go_on_elsewhere_u
     began_at = time.monotonic()
     for pid in captures.running:
         os.kill(pid, signal.SIGTERM)
-    assert [captures.end(pid, signal.SIGCONT) for pid in list(captures.running)] == [0, 0]
+    assert [captures.end(pid, signal.SIGCONT) for pid in list(captures.running)] == [0, 0], captures.logs()
     assert time.monotonic() - began_at < GRACEFUL_STOP_S, "those that leave wait for nobody who leaves, too"
     assert {record.owner_rev for record in places(captures.stack.kafka, topics)} == {1, 2, 3}
     assert "leaves with spans" not in captures.logs()

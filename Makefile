@@ -68,11 +68,11 @@ nightly: setup  ## what takes too long for `make test`: SCHEDULES=10000 of each 
 	NIGHTLY_SCHEDULES=$(or $(SCHEDULES),10000) SCHEDULING_SEEDS=$(or $(SCHEDULES),10000) \
 	  CLUSTER_SEEDS=$(or $(SCHEDULES),10000) PROCESSOR_SEEDS=$(or $(SCHEDULES),10000) \
 	  SERVICE_SEEDS=$(or $(SCHEDULES),10000) FRONTIER_SCHEDULES=$(or $(SCHEDULES),10000) IMAGE_SEEDS=$(or $(SCHEDULES),10000) \
-	  PROLOGUE_SEEDS=$(or $(SCHEDULES),10000) \
+	  PROLOGUE_SEEDS=$(or $(SCHEDULES),10000) IMAGED_SERVICE_SEEDS=$$(( $(or $(SCHEDULES),10000) / 10 )) \
 	  $(BIN)/pytest -q -n 2 --timeout 7200 \
 	  tests/simulation/test_feed_law.py tests/simulation/test_scheduling_law.py tests/simulation/test_cluster_law.py \
 	  tests/simulation/test_processor_law.py tests/simulation/test_service_law.py tests/simulation/test_frontier_law.py \
-	  tests/simulation/test_image_law.py tests/simulation/test_prologue_law.py
+	  tests/simulation/test_image_law.py tests/simulation/test_prologue_law.py tests/simulation/test_imaged_service_law.py
 	NIGHTLY_EXAMPLES=1 $(BIN)/pytest -q -n 2 --timeout 7200 tests/property/rows/test_columnar_twins.py tests/property/rows/test_other_readers.py \
 	  tests/property/rawlog/test_shared_pass.py
 	NIGHTLY_DATABASE=1 NIGHTLY_RUN=1 $(BIN)/pytest -q $(UNRAISABLE) tests/e2e/test_database.py tests/e2e/test_run_command.py \

@@ -272,7 +272,7 @@ def run_service(world: ImageWorld, seed: int) -> Counter[str]:
     for feed in feeds:
         begin(feed)
     while any(feed.at < end for feed in feeds):
-        if random.random() < 0.03:  # all of them begin anew, each where it has left off
+        if random.random() < 0.1:  # all of them begin anew, each where it has left off
             counts["restarts"] += 1
             service = Service(log, counts, log.schemas())
             for feed in feeds:

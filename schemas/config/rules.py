@@ -52,7 +52,11 @@ def check_changefeed(config: ChangefeedConfig, origin: Origin) -> None:
     _check_security(config, origin)
     _check_filter(config, origin)
     for number, initial in enumerate(config.initial_rules):
-        _check_matcher(initial.matcher, ("initial-rules", number, "matcher"), origin)
+        path = ("initial-rules", number, "matcher")
+        if not initial.matcher:  # an event filter's may be empty: there it is TiCDC's
+            text = "an empty `matcher` matches no table: name at least one table-filter rule, such as `shop.*`"
+            raise origin.error(path, text)
+        _check_matcher(initial.matcher, path, origin)
     _check_matcher(config.table_images.first, ("table-images", "first"), origin)
     _check_matcher(config.state_proofs, ("state-proofs",), origin)
     for index, rule in enumerate(config.sink.dispatchers):

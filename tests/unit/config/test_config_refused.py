@@ -31,6 +31,12 @@ from tests.support.control.changefeed_config import AVRO, CANAL, refused
         ("[table-images]\nlag-seconds-max = -1", "table-images.lag-seconds-max", 2, "must be at least 0"),
         ("[table-images]\nfirst = ['a.b', 'ab']", "table-images.first[1]", 2, "`ab`"),
         (
+            "[[initial-rules]]\nmatcher = ['a.b']\ninitial = 'none'\n[[initial-rules]]\ninitial = 'none'\nmatcher = []",
+            "initial-rules[1].matcher",
+            6,
+            "an empty `matcher` matches no table: name at least one table-filter rule, such as `shop.*`",
+        ),
+        (
             "[table-images]\nlag-seconds-max = 99999999999999999999",
             "table-images.lag-seconds-max",
             2,

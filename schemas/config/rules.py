@@ -19,6 +19,7 @@ from schemas.config.sink.sink import AVRO_PROTOCOLS, ColumnSelector, DispatchRul
 from schemas.config.sink.storage import STORAGE_PROTOCOLS
 from schemas.config.sink.storage_uri import other_storage, parse_storage_uri
 from schemas.config.sink.topic_rule import topic_expression_fault
+from schemas.errors import shortened
 
 PARTITION_RULES = ("default", "table", "index-value", "rowid", "columns", "ts")
 """``rowid`` is an old name of index-value."""
@@ -29,6 +30,8 @@ _TARGET = re.compile(r"(?:[^{}]|\{schema\}|\{table\})*")
 """Of table routes, as TiCDC's ``validRoutingExpressionRegexp``."""
 _CODEC_PATH = (*KAFKA_PATH, "codec-config")
 _LARGE_PATH = (*KAFKA_PATH, "large-message-handle")
+_QUOTED_CHARS_MAX = 200
+"""Of an expression that does not parse: the key says where it stands."""
 
 
 def check_changefeed(config: ChangefeedConfig, origin: Origin) -> None:
@@ -308,7 +311,8 @@ def _check_expression(text: str, path: Path, event: str, origin: Origin) -> None
         if text:
             parse_expression(text)
     except ExpressionTextError as error:
-        raise ExpressionParseError(f"{here[-1]} `{text}`: {error}", **origin.where(here)) from None
+        shown = shortened(text, _QUOTED_CHARS_MAX)
+        raise ExpressionParseError(f"{here[-1]} `{shown}`: {error}", **origin.where(here)) from None
 
 
 def _check_matcher(rules: tuple[str, ...], path: Path, origin: Origin) -> None:

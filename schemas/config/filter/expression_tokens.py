@@ -5,12 +5,17 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Final
 
+from schemas.errors import shortened
+
+_MESSAGE_CHARS_MAX: Final = 300
+"""It may quote a word of the text, which may be as long as the text."""
+
 
 class ExpressionTextError(ValueError):
     """The text is no expression, or one with a part that we do not evaluate; ``at`` is its character, from 1."""
 
     def __init__(self, message: str, at: int) -> None:
-        super().__init__(f"{message} at character {at}")
+        super().__init__(f"{shortened(message, _MESSAGE_CHARS_MAX)} at character {at}")
         self.at = at
 
 

@@ -18,7 +18,9 @@ from consumers.control.api.errors import cdc_code, error_body, status_of
 from consumers.control.api.serving.server import ApiServer
 from consumers.control.changefeeds.store import StartTsError
 from consumers.control.core.replication.versions import VersionMismatchError
+from schemas.config.parse.origin import ExpressionParseError
 from schemas.errors import BusError, ConfigError
+from sorters.core.filter.row_conditions import ExpressionColumnNotFoundError, ExpressionMisfitError
 from tests.support.control.memory_bus import URI, Memory, Shares
 
 PACKAGES = ("schemas", "edges", "producers", "sorters", "consumers", "compose")
@@ -50,6 +52,9 @@ def test_every_code_of_the_table_is_an_error_of_ours() -> None:
         (ConfigError("no", key="target-ts"), "CDC:ErrTargetTsBeforeStartTs", 400),
         (ConfigError("no", key="sink.protocol"), "CDC:ErrAPIInvalidParam", 400),
         (StartTsError("gone", oldest_ts=7), "CDC:ErrStartTsBeforeGC", 400),
+        (ExpressionParseError("no", key="filter.event-filters[0].x"), "CDC:ErrExpressionParseFailed", 400),
+        (ExpressionMisfitError("no", table="a.b"), "CDC:ErrExpressionParseFailed", 400),
+        (ExpressionColumnNotFoundError("no", table="a.b"), "CDC:ErrExpressionColumnNotFound", 400),
         (VersionMismatchError("captures of too many versions"), "CDC:ErrVersionIncompatible", 500),
         (BusError("what"), INTERNAL, 500),
     ],

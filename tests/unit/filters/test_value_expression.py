@@ -196,7 +196,7 @@ def test_bind_unix_timestamp_reads_times_in_the_zone_of_the_session(zone: str, t
         ("(" * 70 + "a", "more than 20 levels at character 22"),
         ("a = 1" + " or a = 2" * 100, "more than 200 operators; IN takes a list of any length at character 903"),
         ("a is 5", "unexpected `5` at character 6"),
-        (f"cast(s as char({'9' * 5000})) = 'x'", f"unexpected `{'9' * 5000}` at character 16"),
+        (f"cast(s as char({'9' * 5000})) = 'x'", f"unexpected `{'9' * 288}… (5013 characters) at character 16"),
     ],
 )
 def test_parse_expression_what_is_left_out_is_refused_by_name_and_place(expression: str, said: str) -> None:
@@ -347,6 +347,14 @@ def test_load_changefeed_expression_that_does_not_parse_is_refused_with_key_and_
     assert error.code == "config.expression_parse_failed"
     assert error.fields["key"] == "filter.event-filters[0].ignore-delete-value-expr"
     assert error.message == "ignore-delete-value-expr `a >`: the expression ends too early at character 4"
+
+
+@pytest.mark.parametrize("expression", [f"a = '{'x' * 5000}' 7", f"a {'y' * 5000}", f"{'z' * 5000}(a)"])
+def test_load_changefeed_long_expression_is_quoted_by_its_beginning(expression: str) -> None:
+    text = f'[[filter.event-filters]]\nmatcher = ["a.*"]\nignore-delete-value-expr = "{expression}"'
+    error = refused(CANAL, text, ExpressionParseError)
+    assert error.message.startswith(f"ignore-delete-value-expr `{expression[:200]}… (")
+    assert " at character " in error.message and len(error.message) < 800
 
 
 @pytest.mark.parametrize(

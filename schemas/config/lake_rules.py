@@ -1,15 +1,26 @@
 """Rules between the settings of an Iceberg sink."""
 
+import re
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from schemas.config.parse.origin import Origin
+from schemas.config.parse.origin import Origin, Path
 from schemas.config.settings import ChangefeedConfig
 from schemas.config.sink.iceberg import ICEBERG_PATH, IcebergConfig
+from schemas.errors import shortened
 from schemas.masking import is_secret_name, mask_uri
 
 S3_FILE_IO = "org.apache.iceberg.aws.s3.S3FileIO"
 S3_REGION = "us-east-1"
 """Of servers that are not AWS's and have none."""
+JDBC_PARAMETERS = (
+    *("ApplicationName", "characterEncoding", "connectTimeout", "currentSchema", "databaseName", "encrypt"),
+    *("loginTimeout", "serverSslCert", "serverTimezone", "socketTimeout", "ssl", "sslMode", "sslrootcert"),
+    *("tcpKeepAlive", "trustServerCertificate", "useSSL", "useUnicode"),
+)
+"""Of a JDBC catalog's address, in any case: what a connection needs. Drivers have others that load classes, run
+statements or read files, and whoever may create a changefeed may not do that on a capture's machine."""
+_JDBC_NAMES = frozenset(name.lower() for name in JDBC_PARAMETERS)
+_SHOWN_CHARS_MAX = 60
 
 
 def check_lake(config: ChangefeedConfig, origin: Origin) -> None:
@@ -59,6 +70,20 @@ def _check_catalog(lake: IcebergConfig, origin: Origin) -> None:
     query = lake.catalog_uri.partition("?")[2].replace(";", "&")
     if mask_uri(lake.catalog_uri) != lake.catalog_uri or any(map(is_secret_name, dict(parse_qsl(query)))):
         raise origin.error(path, "catalog-uri must hold no password: catalog-user and catalog-password take them")
+    if lake.catalog == "jdbc":
+        _check_jdbc_parameters(lake.catalog_uri, path, origin)
+
+
+def _check_jdbc_parameters(uri: str, path: Path, origin: Origin) -> None:
+    """Refuse all parameters but those that are known to do no harm, whichever driver reads them."""
+    address, *parameters = re.split("[?;&]", uri)
+    if any(sign in address for sign in "()="):  # MySQL's and Oracle's other ways to write parameters
+        raise origin.error(path, "catalog-uri must have no `=` and no brackets before its `?` or `;`")
+    for parameter in filter(None, parameters):
+        name = parameter.partition("=")[0]
+        if name.lower() not in _JDBC_NAMES:
+            shown, allowed = shortened(name, _SHOWN_CHARS_MAX), ", ".join(JDBC_PARAMETERS)
+            raise origin.error(path, f"catalog-uri must not have the parameter `{shown}`; allowed are {allowed}")
 
 
 def _check_warehouse(lake: IcebergConfig, origin: Origin) -> None:

@@ -101,6 +101,45 @@ def test_catalog_that_cannot_be_is_refused(more: str, said: str) -> None:
     assert "password=b" not in str(raised.value)
 
 
+@pytest.mark.parametrize(
+    ("uri", "said"),
+    [
+        ("jdbc:mysql://h/d?autoDeserialize=true", "parameter `autoDeserialize`; allowed are ApplicationName, "),
+        ("jdbc:mysql://h/d?useSSL=true&allowLoadLocalInfile=true", "`allowLoadLocalInfile`"),
+        ("jdbc:mysql://h/d?useSSL=true&queryInterceptors", "`queryInterceptors`"),
+        ("jdbc:mysql://h/d?use%53SL=true", "`use%53SL`"),
+        ("jdbc:mysql://(host=h,autoDeserialize=true)/d", "no brackets"),
+        ("jdbc:mysql://address=(host=h)(autoDeserialize=true)/d", "no brackets"),
+        ("jdbc:postgresql://h/d?ssl=true&socketFactory=a.B&socketFactoryArg=x", "`socketFactory`"),
+        ("jdbc:postgresql://h/d?user=u", "`user`"),
+        ("jdbc:h2:mem:d;INIT=RUNSCRIPT FROM 'http://h/x.sql'", "`INIT`"),
+        ("jdbc:sqlite:/x.db?enable_load_extension=true", "`enable_load_extension`"),
+        ("jdbc:db2://h:1/d:clientRerouteServerListJNDIName=ldap://h/x;", "no brackets"),
+        (f"jdbc:mysql://h/d?{'x' * 500}=1", f"`{'x' * 60}…"),
+    ],
+)
+def test_parameters_of_a_jdbc_catalog_that_no_connection_needs_are_refused(uri: str, said: str) -> None:
+    table = {"sink": {"iceberg-config": {"catalog": "jdbc", "catalog-uri": uri}}}
+    with pytest.raises(ConfigError) as raised:
+        load_changefeed(f"iceberg://?{WAREHOUSE}", table)
+    assert said in raised.value.message and raised.value.fields["key"] == "sink.iceberg-config.catalog-uri"
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "jdbc:mysql://h:3306/d?useSSL=true&connectTimeout=5000",
+        "jdbc:mariadb://h1,h2/d?sslMode=verify-full&serverSslCert=/ca.pem",
+        "jdbc:postgresql://h/d?sslmode=verify-full&sslrootcert=/ca.pem&currentSchema=lake",
+        "jdbc:sqlserver://h:1433;databaseName=d;encrypt=true;",
+        "jdbc:sqlite:/x.db",
+    ],
+)
+def test_parameters_of_a_jdbc_catalog_that_a_connection_needs_are_taken(uri: str) -> None:
+    table = {"sink": {"iceberg-config": {"catalog": "jdbc", "catalog-uri": uri}}}
+    assert catalog_options(load_changefeed(f"iceberg://?{WAREHOUSE}", table))["uri"] == uri
+
+
 def test_tables_on_s3_are_icebergs_own_client_behind_a_catalog_that_is_safe_there() -> None:
     said = "warehouse=s3://b/p&catalog=jdbc&catalog-uri=jdbc:sqlite:/x.db"
     options = catalog_options(load_changefeed(f"iceberg://?{said}", None))

@@ -29,6 +29,10 @@ Requested = Mapping[ImageMode, frozenset[TableId]]
 """Tables by mode; those of ``BY_HAND``."""
 Ranged = Mapping[tuple[ImageMode, TableId], tuple[KeyRange, ...]]
 """Raw keys of which an image is wanted, within the table's records, and short of their end; ascending, never none."""
+_MENDS: Final = (
+    "`tidebus table resume` of the changefeed without --table makes it anew, with nothing asked for and nothing "
+    "paused: ask again for images that had not begun"
+)
 _NO_RANGES: Final[Ranged] = MappingProxyType({})
 _NO_REQUESTS: Final[Requested] = MappingProxyType(dict.fromkeys(BY_HAND, frozenset()))
 
@@ -75,8 +79,8 @@ def encode_asked(asked: AskedImages) -> bytes:
     return json.dumps(node | {"paused": sorted(asked.paused), "is_paused": asked.is_paused}).encode()
 
 
-def decode_asked(node: bytes) -> AskedImages:
-    """Read a changefeed's ``images`` node; one of an older version pauses nothing.
+def decode_asked(node: bytes, path: str = "") -> AskedImages:
+    """Read a changefeed's ``images`` node; one of an older version pauses nothing. ``path``: where it is, for errors.
 
     Raises:
         CorruptDataError: it is no such node.
@@ -89,7 +93,8 @@ def decode_asked(node: bytes) -> AskedImages:
         if max(sum(map(len, requested.values())) + len(ranged), len(paused)) > TABLES_MAX:
             raise ValueError(f"more than {TABLES_MAX} tables")
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CorruptDataError("node of images does not decode", node=node[:200], reason=repr(error)) from error
+        where = {"path": path, "node": node[:200]} if path else {"node": node[:200]}
+        raise CorruptDataError(f"node of images does not decode; {_MENDS}", **where, reason=repr(error)) from error
     return AskedImages(requested=requested, ranged=ranged, paused=paused, is_paused=is_paused)
 
 

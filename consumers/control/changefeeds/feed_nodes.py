@@ -11,6 +11,7 @@ from edges.secrets import decode_info
 from edges.zookeeper.node_cache import Node, NodeCache
 from edges.zookeeper.progress import Entries, readable_entries, readable_figures
 from edges.zookeeper.session import Session
+from schemas.errors import CorruptDataError
 from schemas.nodes.changefeed import ChangefeedInfo, ChangefeedStatus, ZkPaths, decode_changefeed_status
 from schemas.nodes.feed_figures import FeedFigures, RunKey
 from schemas.nodes.prologue import Prologue, decode_prologue
@@ -40,11 +41,14 @@ class _Decoded(Generic[T]):
         """Return what the node at ``path`` says.
 
         Raises:
-            CorruptDataError: it does not decode.
+            CorruptDataError: it does not decode; ``path`` is among its fields.
         """
         known = self._known.get(path)
         if known is None or known[0] is not node:
-            self._known[path] = known = node, self._decode(node.value)
+            try:
+                self._known[path] = known = node, self._decode(node.value)
+            except CorruptDataError as error:
+                raise CorruptDataError(error.message, **{"path": path, **error.fields}) from error
         return known[1]
 
     def keep(self, nodes: Mapping[str, Node]) -> None:

@@ -5,6 +5,7 @@ published frontier record says that the changefeed waits for its image; from the
 it. The node goes with its changefeed.
 """
 
+import logging
 from collections.abc import Callable, Collection
 from dataclasses import replace
 
@@ -25,11 +26,13 @@ from edges.zookeeper.session import Session
 from schemas.config.parse.origin import NotSupportedYetError
 from schemas.config.sink.schemes import sink_scheme
 from schemas.config.sink.storage import STORAGE_SCHEMES
-from schemas.errors import Action, BusError
+from schemas.errors import Action, BusError, CorruptDataError
 from schemas.ids import TableId
 from schemas.nodes.changefeed import ZkPaths
 from schemas.nodes.sorter_service import FeedName
 from schemas.rawlog.images import ImageMode, KeyRange
+
+log = logging.getLogger(__name__)
 
 
 class ImageRefusedError(BusError):
@@ -145,10 +148,12 @@ def pause_images(session: Session, paths: ZkPaths, name: FeedName, tables: Colle
 def resume_images(session: Session, paths: ZkPaths, name: FeedName, tables: Collection[TableId]) -> AskedImages:
     """Let chunks of tables begin again; of all tables if none is named. Return what is asked then.
 
+    With none named it also makes anew a node that does not decode: nobody knows what was asked there.
+
     Raises:
         ChangefeedNotFoundError: there is no such changefeed.
         ImageRefusedError: tables are named while all are paused.
-        BusError: ZooKeeper failed, or the node does not decode.
+        BusError: ZooKeeper failed; or tables are named, and the node does not decode.
     """
 
     def without_paused(before: AskedImages) -> AskedImages:
@@ -160,7 +165,7 @@ def resume_images(session: Session, paths: ZkPaths, name: FeedName, tables: Coll
             )
         return replace(before, paused=before.paused.difference(tables))
 
-    return _change(session, paths, name, "resuming table images", without_paused)
+    return _change(session, paths, name, "resuming table images", without_paused, mends=not tables)
 
 
 def withdraw_images(session: Session, paths: ZkPaths, name: FeedName, asked: Collection[AskedTable]) -> None:
@@ -187,22 +192,38 @@ def withdraw_images(session: Session, paths: ZkPaths, name: FeedName, asked: Col
 
 
 def _change(
-    session: Session, paths: ZkPaths, name: FeedName, why: str, change: Callable[[AskedImages], AskedImages]
+    session: Session,
+    paths: ZkPaths,
+    name: FeedName,
+    why: str,
+    change: Callable[[AskedImages], AskedImages],
+    *,
+    mends: bool = False,
 ) -> AskedImages:
     with session.requests(why) as client:
         written = None
         while written is None:
             if read_node(client, paths.changefeed_info(*name), ANSWER_S) is None:
                 raise no_such_changefeed(name[1], name[0])
-            written = _written(client, paths.changefeed_images(*name), change)
+            written = _written(client, paths.changefeed_images(*name), change, mends=mends)
     return written
 
 
-def _written(client: ZooKeeperClient, path: str, change: Callable[[AskedImages], AskedImages]) -> AskedImages | None:
-    """Write what ``change`` makes of the node, and return it; None: another has written or removed it meanwhile."""
+def _written(
+    client: ZooKeeperClient, path: str, change: Callable[[AskedImages], AskedImages], *, mends: bool = False
+) -> AskedImages | None:
+    """Write what ``change`` makes of the node, and return it; None: another has written or removed it meanwhile.
+    ``mends``: one that does not decode asks for nothing.
+    """
     node = read_node(client, path, ANSWER_S)
-    before = NOTHING_ASKED if node is None else decode_asked(node[0])
-    after = change(before)
+    before: AskedImages | None = None
+    try:
+        before = NOTHING_ASKED if node is None else decode_asked(node[0], path)
+    except CorruptDataError as error:
+        if not mends:
+            raise
+        log.warning("node of images is made anew", extra={"path": path, "code": error.code, "error": str(error)})
+    after = change(before or NOTHING_ASKED)
     version = None if node is None else node[1].version
     if after == before or replace_node(client, path, encode_asked(after), version, ANSWER_S) is not None:
         return after

@@ -276,7 +276,7 @@ class ChangefeedControl:
         """Return what adds requests for images to a transaction, on the condition that nobody asks meanwhile."""
         path = self._paths.changefeed_images(*name)
         node = read_node(client, path)
-        before = NOTHING_ASKED if node is None else decode_asked(node[0])
+        before = NOTHING_ASKED if node is None else decode_asked(node[0], path)
         value = encode_asked(asked_for(before, name, ImageMode.BACKFILL, tables))
         if node is None:
             return lambda transaction: transaction.create(path, value)

@@ -152,6 +152,23 @@ def test_a_node_that_is_none_of_requests_does_not_decode(node: bytes) -> None:
         decode_asked(node)
 
 
+def test_a_node_that_does_not_decode_is_made_anew_by_resuming_all_and_by_nothing_else(
+    zookeeper: MemoryZooKeeper,
+) -> None:
+    session, path = cast(Session, zookeeper), PATHS.changefeed_images(*NAME)
+    zookeeper.write({path: b"no json"})
+    for refused in (
+        lambda: request_images(session, PATHS, NAME, BACKFILL, [TableId(4)]),
+        lambda: pause_images(session, PATHS, NAME, []),
+        lambda: resume_images(session, PATHS, NAME, [TableId(4)]),
+    ):
+        with pytest.raises(CorruptDataError, match="without --table makes it anew") as caught:
+            refused()
+        assert caught.value.fields["path"] == path
+    assert zookeeper.nodes[path].value == b"no json"
+    assert resume_images(session, PATHS, NAME, []) == AskedImages() == asked(zookeeper)
+
+
 def keys_of(table: int, start: int, end: int) -> tuple[KeyRange, ...]:
     return (KeyRange(row_key(TableId(table), start), row_key(TableId(table), end)),)
 

@@ -6,6 +6,7 @@ from typing import cast
 import pytest
 
 from consumers.control.changefeeds.asked_images import AskedImages, AskedTable, decode_asked, encode_asked
+from consumers.control.changefeeds.image_requests import resume_images
 from consumers.control.owner.images.image_wishes import ImageRules, ImageWishes
 from edges.zookeeper.session import Session, ZooKeeperError
 from schemas.errors import ConfigError
@@ -164,6 +165,28 @@ def test_what_is_answered_is_taken_out_of_zookeeper_and_nothing_else() -> None:
     writes = [what for what, _ in world.server.asked if what == "set"]
     world.known.look()
     assert [what for what, _ in world.server.asked if what == "set"] == writes == ["set"]
+
+
+@pytest.mark.parametrize("is_answered", [False, True])
+def test_images_node_that_does_not_decode_stops_its_changefeed_alone_until_it_is_made_anew(
+    *, is_answered: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = World()
+    path, session = PATHS.changefeed_images("default", "a"), cast(Session, world.server)
+    world.server.write({world.path("a"): info("a"), world.path("b"): info("b")})
+    world.known.look()
+    if is_answered:
+        world.known.answered(world.feed("a"), [AskedTable(ImageMode.BACKFILL, TableId(1))])
+    world.server.write({path: b"no json"})
+    world.known.look()
+    wishes = world.known.wishes() or {}
+    assert [wishes[world.feed(name)].is_readable for name in "ab"] == [False, True]
+    said = str(vars(caplog.records[-1])["error"])
+    assert f"path={path}" in said and "`tidebus table resume`" in said
+    resume_images(session, PATHS, ("default", "a"), [])
+    world.known.look()
+    wish = (world.known.wishes() or {})[world.feed("a")]
+    assert (wish.is_readable, wish.is_running, wish.asked) == (True, True, AskedImages())
 
 
 def test_an_answer_that_zookeeper_has_not_taken_is_said_again() -> None:

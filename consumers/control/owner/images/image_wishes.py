@@ -4,6 +4,7 @@ A thread of its own reads what watches have told of; the owner's tick takes what
 ZooKeeper. What a user has asked for by hand is taken out of ZooKeeper here, once a published record has it.
 """
 
+import contextlib
 import logging
 import threading
 from collections.abc import Callable, Collection, Mapping
@@ -196,8 +197,10 @@ class ImageWishes:
         with self._lock:
             answered = dict(self._answered)
         for name, asked in answered.items():
-            if name in self._names:
-                withdraw_images(self._session, self._paths, self._names[name], asked)
+            # A node that does not decode is its changefeed's own trouble, said with its wish; anew it asks for nothing.
+            with contextlib.suppress(CorruptDataError):
+                if name in self._names:
+                    withdraw_images(self._session, self._paths, self._names[name], asked)
             with self._lock:
                 if left := self._answered.pop(name) - asked:
                     self._answered[name] = left

@@ -5,8 +5,8 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.live import Live
 
 from compose.local.bus import NO_PARAMETERS, BusOptions, LocalBus
+from compose.local.first_frontier import FirstFrontier
 from compose.local.live_view import live_picture, progress_line, summary_table, topics_line
 from compose.local.monitor import BusView, Monitor
 from compose.local.self_check import check_changefeed
@@ -24,8 +25,7 @@ from compose.stack.errors import ChildError
 from compose.stack.jars import checkout
 from compose.stack.local import Addresses
 from compose.stack.secure.folder import StackSecrets
-from consumers.control.changefeeds.store import ChangefeedRequest, NoFrontierError
-from consumers.control.log.raw_log import RawLogUnavailableError, frontier_window
+from consumers.control.changefeeds.store import ChangefeedRequest
 from producers.pull.pd.client import PdClient
 from producers.region_server.recording import read_recording
 from producers.tls import Channels, TlsSettings
@@ -33,7 +33,6 @@ from schemas.config.changefeed import parse_changefeed_text
 from schemas.errors import BusError, ConfigError
 from schemas.ids import Ts, UpstreamId
 from schemas.nodes.changefeed import ChangefeedState, ZkPaths
-from schemas.rawlog.topics import raw_topics
 
 TICK_S = 0.25
 LINE_EVERY_S = 5.0
@@ -183,21 +182,14 @@ class _Session:
             return self._sum_up(monitor)
 
     def _create_changefeeds(self, monitor: Monitor) -> None:
-        def created(request: ChangefeedRequest) -> bool:
-            with suppress(NoFrontierError, RawLogUnavailableError):
-                window = frontier_window(self._bus.addresses.kafka_access, raw_topics(request.upstream))
-                # From the log's beginning, which may have moved on by now: the newest ts is not what we want.
-                self._bus.create_changefeed(replace(request, start_ts=window.oldest_ts if window else None))
-                return True
-            return False
-
         self._say("capture starts: it is elected, reads the schema and opens the raw log")
         for protocol in DEMO_PROTOCOLS:
             request = demo_changefeed(protocol, self._bus.addresses, self._options.upstream, self._bus.sink_parameters)
             assert request.changefeed_id is not None
             if request.changefeed_id in monitor.changefeed_ids():
                 continue
-            self._wait(partial(created, request), FIRST_FRONTIER_S, "no frontier was published")
+            first = FirstFrontier(self._bus, request, self._say)
+            self._wait(first.create, FIRST_FRONTIER_S, first.complaint)
             self._say(f"changefeed {request.changefeed_id} is created; its sorter starts")
 
     def _say(self, text: str) -> None:
@@ -286,7 +278,7 @@ class _Session:
             broken |= not result.ok
         return broken
 
-    def _wait(self, done: Callable[[], bool], timeout_s: float, complaint: str | None) -> bool:
+    def _wait(self, done: Callable[[], bool], timeout_s: float, complaint: Callable[[], str] | None) -> bool:
         deadline = time.monotonic() + timeout_s
         while not done():
             self._bus.tick()
@@ -294,7 +286,7 @@ class _Session:
                 if complaint is None:
                     return False
                 last = "\n".join(child.tail(4) for child in self._bus.processes.values())
-                raise ChildError(f"{complaint} within {timeout_s:.0f} s", logs=self._bus.logs, last=last)
+                raise ChildError(f"{complaint()} within {timeout_s:.0f} s", logs=self._bus.logs, last=last)
             time.sleep(TICK_S)
         return True
 

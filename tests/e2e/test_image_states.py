@@ -34,6 +34,7 @@ from consumers.control.changefeeds.store import (
     ChangefeedStore,
     NoFrontierError,
 )
+from consumers.control.log.frontier_topic import FrontierUnavailableError
 from consumers.control.log.raw_log import RawLogUnavailableError
 from consumers.verify.core.outcome import TableOutcome, Verdict
 from consumers.verify.table_check import TableCheck, TablePair
@@ -99,7 +100,7 @@ class States:
         def is_created() -> bool:
             try:
                 self.bus.create_changefeed(request)
-            except (NoFrontierError, RawLogUnavailableError):
+            except (FrontierUnavailableError, NoFrontierError, RawLogUnavailableError):
                 return False
             return True
 

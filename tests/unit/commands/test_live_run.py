@@ -2,13 +2,19 @@
 
 import contextlib
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from compose.local import live_run
+from compose.local.first_frontier import FirstFrontier
 from compose.local.live_run import START_S, Deadline, all_passed, data_folder, demo_changefeed
 from compose.local.monitor import BusView, FeedView, Monitor
 from compose.stack.local import Addresses
+from consumers.control.changefeeds.store import ChangefeedRequest, NoFrontierError
+from consumers.control.log.frontier_topic import FrontierUnavailableError
+from consumers.control.log.raw_log import FrontierWindow, RawLogUnavailableError
 from edges.zookeeper.session import ZooKeeperUnreachableError
 from schemas.config.changefeed import load_changefeed
 from schemas.errors import ConfigError
@@ -90,6 +96,42 @@ def test_run_that_is_interrupted_says_how_far_it_was(
     options = live_run.LiveRunOptions(data_dir=tmp_path, upstream=UpstreamId("u"))
     assert live_run.live_run(options) == 130
     assert said in capsys.readouterr().out
+
+
+def test_first_changefeed_waits_until_the_frontier_topic_has_a_leader(monkeypatch: pytest.MonkeyPatch) -> None:
+    away = FrontierUnavailableError("kafka does not serve the frontier topic", topic="t", reason="Leader not available")
+    answers: list[Any] = [RawLogUnavailableError("there is no raw log"), away, away, NoFrontierError("none"), away]
+    said, created = list[str](), list[ChangefeedRequest]()
+
+    def window(*_: object) -> FrontierWindow:
+        answer = answers.pop(0) if answers else FrontierWindow(Ts(5), Ts(9))
+        if isinstance(answer, FrontierWindow):
+            return answer
+        raise answer
+
+    class Bus:
+        addresses = PARTS
+
+        def create_changefeed(self, request: ChangefeedRequest) -> None:
+            created.append(request)
+
+    monkeypatch.setattr("compose.local.first_frontier.frontier_window", window)
+    first = FirstFrontier(Bus(), demo_changefeed("avro", PARTS, UpstreamId("u")), said.append)  # type: ignore[arg-type]
+    assert [first.create() for _ in range(3)] == [False] * 3
+    assert said == [f"waits for the frontier topic: {away}"] and "Leader not available" in said[0]
+    assert first.complaint() == f"no frontier could be read: {away}"
+    assert [first.create() for _ in range(3)] == [False, False, True]
+    assert ([request.start_ts for request in created], len(said)) == ([5], 1)
+
+
+def test_first_changefeed_that_is_not_allowed_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> None:
+        raise ConfigError("no")
+
+    monkeypatch.setattr("compose.local.first_frontier.frontier_window", refused)
+    bus: Any = SimpleNamespace(addresses=PARTS)
+    with pytest.raises(ConfigError):
+        FirstFrontier(bus, demo_changefeed("avro", PARTS, UpstreamId("u")), print).create()
 
 
 def test_demo_changefeeds_are_allowed_and_name_every_tables_topic() -> None:

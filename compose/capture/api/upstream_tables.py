@@ -7,6 +7,7 @@ from typing import Final
 
 from compose.changefeeds import upstream_tables
 from consumers.control.api.bodies import StoredFeed
+from consumers.control.changefeeds.kept_settings import readable_part
 from edges.kafka.access import KafkaAccess
 from schemas.config.changefeed import load_changefeed
 from schemas.ddl.schema_change import StoredTable
@@ -66,7 +67,10 @@ class UpstreamTables:
         initial = initial_tables(load_changefeed(after.sink_uri, after.config))
         if not initial.any:
             return []
-        known = {table for stored in self.contained(before) for table in stored.physical_ids}
+        # Of former settings that are not allowed any more, those of its tables count; if nor these are, nobody knows
+        # what it has, and all that it wants comes.
+        part = readable_part(before)
+        known = {table for stored in (self.contained(part) if part else ()) for table in stored.physical_ids}
         wanted = (stored for stored in self.contained(after) if initial.wants(stored.schema, stored.table))
         return sorted({table for stored in wanted for table in stored.physical_ids} - known)
 

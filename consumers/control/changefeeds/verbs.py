@@ -15,6 +15,7 @@ from kazoo.exceptions import BadVersionError, KazooException, NodeExistsError, N
 
 from consumers.control.changefeeds.asked_images import NOTHING_ASKED, decode_asked, encode_asked
 from consumers.control.changefeeds.image_requests import asked_for
+from consumers.control.changefeeds.kept_settings import readable_part
 from consumers.control.changefeeds.store import ChangefeedNotFoundError, ChangefeedStore
 from consumers.control.core.changefeeds.errors import FeedError, needs_checkpoint
 from consumers.control.core.changefeeds.state import Feed, Pause, RemoveFeed, Resume, step
@@ -24,6 +25,7 @@ from edges.zookeeper.nodes import read_node
 from edges.zookeeper.progress import read_entries
 from edges.zookeeper.session import Session, ZooKeeperError
 from schemas.config.changefeed import load_changefeed
+from schemas.config.settings import ChangefeedConfig
 from schemas.config.zone import check_zone
 from schemas.errors import Action, BusError, ConfigError, CorruptDataError
 from schemas.ids import TableId, Ts
@@ -172,8 +174,9 @@ class ChangefeedControl:
         prologue = None if node is None else decode_prologue(node[0])
         if prologue is None or checkpoint_ts >= prologue.end_ts:
             return
-        before, after = (load_changefeed(each.sink_uri, each.config) for each in (info, changed))
-        if (before.filter.rules, before.case_sensitive) != (after.filter.rules, after.case_sensitive):
+        part, after = readable_part(info), load_changefeed(changed.sink_uri, changed.config)
+        before = None if part is None else load_changefeed(part.sink_uri, part.config)
+        if not before or (before.filter.rules, before.case_sensitive) != (after.filter.rules, after.case_sensitive):
             raise UpdateRefusedError(
                 "the filter stays until the changefeed has passed the ts at which the raw log takes over: what was "
                 "before is read from TiKV for the tables of its filter alone",
@@ -305,7 +308,21 @@ def configured(info: ChangefeedInfo, state: ChangefeedState, change: ConfigChang
     )
     if changed == info:
         raise UpdateRefusedError("the settings are what they were; nothing to update", changefeed=info.changefeed_id)
-    config, before = load_changefeed(changed.sink_uri, changed.config), load_changefeed(info.sink_uri, info.config)
+    config, part = load_changefeed(changed.sink_uri, changed.config), readable_part(info)
+    before = None if part is None else load_changefeed(part.sink_uri, part.config)
+    if before is not None:
+        _check_what_stays(info, before, config)
+    if part is not info or before is None or config.sink.mysql.time_zone != before.sink.mysql.time_zone:
+        check_zone(config, info.time_zone)
+    if changed.target_ts is not None and changed.target_ts <= changed.start_ts:
+        raise ConfigError(
+            "target-ts must be above start-ts", key="target-ts", target_ts=changed.target_ts, start_ts=changed.start_ts
+        )
+    return changed
+
+
+def _check_what_stays(info: ChangefeedInfo, before: ChangefeedConfig, config: ChangefeedConfig) -> None:
+    """Refuse to change what a changefeed begins with."""
     if (config.initial, config.initial_rules) != (before.initial, before.initial_rules):
         raise UpdateRefusedError(
             "what a changefeed begins with stays; ask for a table's rows by `tidebus table backfill`",
@@ -322,13 +339,6 @@ def configured(info: ChangefeedInfo, state: ChangefeedState, change: ConfigChang
             is_now=", ".join(before.state_proofs),
             asked=", ".join(config.state_proofs),
         )
-    if config.sink.mysql.time_zone != before.sink.mysql.time_zone:
-        check_zone(config, info.time_zone)
-    if changed.target_ts is not None and changed.target_ts <= changed.start_ts:
-        raise ConfigError(
-            "target-ts must be above start-ts", key="target-ts", target_ts=changed.target_ts, start_ts=changed.start_ts
-        )
-    return changed
 
 
 def _check_proof(changefeed_id: str, feed: Feed, message: Pause | Resume | RemoveFeed) -> None:

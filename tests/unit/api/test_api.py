@@ -195,6 +195,48 @@ def test_api_update_leaves_what_a_changefeed_begins_with(api: Api, bus: Memory) 
         assert (status, answer["error_code"]) == (400, "CDC:ErrChangefeedUpdateRefused")
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"table-images": {"tables-at-once": 99}},
+        {"sync-point-interval": "1s"},
+        {"sink": {"dispatchers": [{"matcher": ["a.*"], "partition": "columns"}]}},
+        {"no-such-key": 1},
+        {"filter": {"rules": ["a.*"], "event-filters": [{"matcher": ["a.*"], "ignore-insert-value-expr": "a >"}]}},
+    ],
+)
+def test_api_update_replaces_stored_settings_that_are_not_allowed_any_more(
+    api: Api, bus: Memory, wrong: dict[str, object]
+) -> None:
+    make(api, replica_config={"initial": "snapshot"})
+    api.v2("POST", "/changefeeds/cf/pause")
+    stored = bus.kept["default", "cf"]
+    bus.kept["default", "cf"] = replace(stored, info=replace(stored.info, config={"initial": "snapshot", **wrong}))
+    assert api.v2("GET", "/changefeeds/cf/meta_info")[0] == 200, "the command line asks it first"
+    assert api.v2("PUT", "/changefeeds/cf", {"target_ts": CHECKPOINT + 9})[0] == 400, "what is wrong would stay"
+    taken: dict[str, object] = {"filter": {"rules": ["b.*"]}, "table_images": {"tables_at_once": 2}}
+    status, answer = api.v2("PUT", "/changefeeds/cf", {"replica_config": {**taken, "initial": "none"}})
+    assert (status, answer["error_code"]) == (400, "CDC:ErrChangefeedUpdateRefused")
+    status, answer = api.v2("PUT", "/changefeeds/cf", {"replica_config": taken})
+    assert status == 200, answer
+    config = bus.kept["default", "cf"].info.config
+    assert (config["initial"], config["filter"]["rules"]) == ("snapshot", ["b.*"]) and not set(config) & {*wrong} - {
+        *("filter", "table-images")
+    }
+
+
+def test_api_update_takes_out_an_initial_rule_that_matches_nothing_and_no_other(api: Api, bus: Memory) -> None:
+    rules = [{"matcher": ["a.*"], "initial": "none"}]
+    make(api, replica_config={"initial": "snapshot", "initial_rules": rules})
+    api.v2("POST", "/changefeeds/cf/pause")
+    stored = bus.kept["default", "cf"]
+    config = {"initial": "snapshot", "initial-rules": [*rules, {"matcher": [], "initial": "none"}]}
+    bus.kept["default", "cf"] = replace(stored, info=replace(stored.info, config=config))
+    for changed, status in (([], 400), ([{"matcher": ["b.*"], "initial": "none"}], 400), (rules, 200)):
+        assert api.v2("PUT", "/changefeeds/cf", {"replica_config": {"initial_rules": changed}})[0] == status, changed
+    assert bus.kept["default", "cf"].info.config["initial-rules"] == rules
+
+
 def test_api_keyspace_is_the_namespace(api: Api) -> None:
     status, made = api.v2("POST", "/changefeeds?keyspace=", {"changefeed_id": "cf", "sink_uri": URI, "keyspace": "k"})
     assert (status, made["namespace"], made["keyspace"]) == (200, "k", "k")

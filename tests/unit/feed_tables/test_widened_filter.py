@@ -15,6 +15,8 @@ from tests.support.recorded.ddl_jobs import snapshot, table_info
 NARROW = {"filter": {"rules": ["d.a"]}}
 WIDE = {"filter": {"rules": ["d.*"]}}
 SNAPSHOT = {"initial": "snapshot"}
+WRONG = {"table-images": {"tables-at-once": 99}}
+"""As a version that allowed more may have stored it."""
 ALL_BUT_B: dict[str, Any] = {**SNAPSHOT, "initial-rules": [{"matcher": ["d.b"], "initial": "none"}]}
 
 
@@ -36,8 +38,10 @@ def tables(monkeypatch: pytest.MonkeyPatch) -> UpstreamTables:
         (NARROW, WIDE, []),
         ({**SNAPSHOT, **WIDE}, {**SNAPSHOT, **NARROW}, []),
         ({**SNAPSHOT, **WIDE}, {**SNAPSHOT, **WIDE, "force-replicate": True}, [8]),
+        ({**SNAPSHOT, **NARROW, **WRONG}, {**SNAPSHOT, **WIDE}, [7, 51, 52]),
+        ({**SNAPSHOT, "filter": {"rules": ["a%.b"]}}, {**SNAPSHOT, **WIDE}, [6, 7, 51, 52]),
     ],
-    ids=["wider", "by rule", "no images", "narrower", "tables without a key"],
+    ids=["wider", "by rule", "no images", "narrower", "tables without a key", "not allowed", "filter not allowed"],
 )
 def test_what_comes_in_with_other_settings_is_imaged(
     tables: UpstreamTables, before: dict[str, Any], after: dict[str, Any], imaged: list[int]

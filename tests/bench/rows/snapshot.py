@@ -3,10 +3,10 @@
 ``python -m tests.bench.rows.snapshot`` starts a region server (:mod:`tests.bench.rig.upstream`), with SNAPSHOT_ROWS
 rows (300,000) in two tables and a generator of 500 rows/s into two others, and the processes of `tidebus run`. A
 *neighbour* takes the busy tables alone; its rows' way from commit_ts to a consumer is taken for a while. Then a
-changefeed of all tables is created, with ``initial = "snapshot"`` for the two old ones, and both are read until the
-images are there to the last row. It does that twice, on buses of their own, and prints a JSON line for each: as fast as
-it goes (``bound_rows_per_s`` 0), and with ``--image-rows-per-second`` at what lets others go on undisturbed (25,000 of
-all stores together; the option is of each).
+changefeed of all tables is created, with ``initial = "snapshot"`` for the two old ones, and both are read, each in a
+process of its own, until the images are there to the last row. It does that twice, on buses of their own, and prints a
+JSON line for each: as fast as it goes (``bound_rows_per_s`` 0), and with ``--image-rows-per-second`` at what lets
+others go on undisturbed (25,000 of all stores together; the option is of each).
 
 * ``rows_per_s``: rows of images, from the first to the last at the consumer.
 * ``rows_per_cpu_s``: by the CPU time of capture and sorter service, with all that they start, over that time, less what
@@ -28,21 +28,18 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import psutil
-from confluent_kafka import Consumer, TopicPartition
 
 from compose.local.bus import BusOptions, LocalBus
 from consumers.control.changefeeds.store import ChangefeedRequest
 from producers.region_server.server import RegionServerOptions
 from schemas.errors import BusError
 from schemas.ids import Ts, UpstreamId, physical_ms
-from schemas.sink.position import POSITION_HEADER, PositionClass, decode_position
 from tests.bench.rig.frontier_trace import read_advances
+from tests.bench.rig.topic_reader import TopicReader, topic_reader
 from tests.bench.rig.tree_cpu import TreeCpu
 from tests.bench.rig.upstream import OLD_SCHEMA, SCHEMA, Upstream, upstream
 
@@ -52,43 +49,10 @@ PARTITIONS = 2
 BUSY_ROWS_PER_S = 500.0
 START_TIMEOUT_S, IMAGE_TIMEOUT_S = 240.0, 1_800.0
 CAUGHT_UP_S = 5.0
+TICK_S = 0.2
 TABLES = 2
 BOUNDS_ROWS_PER_S = (0, 25_000)
 STORES = RegionServerOptions().stores
-
-
-@dataclass
-class Reader:
-    """What a consumer has of one changefeed's topic: how long changes were under way, and how many image rows came."""
-
-    consumer: Consumer
-    lags_s: list[float] = field(default_factory=list)
-    produced: list[tuple[int, float]] = field(default_factory=list)
-    """Of the same changes: commit_ts, and when the sorter sent the message, in Unix time."""
-    image_rows: int = 0
-    first_at_s: float = 0.0
-    last_at_s: float = 0.0
-
-    def read(self) -> None:
-        """Take what there is."""
-        messages: list[Any] = self.consumer.consume(5_000, timeout=0.02)
-        arrived_s = time.time()
-        for message in messages:
-            position = decode_position(dict(message.headers() or [])[POSITION_HEADER])
-            if position.position_class is not PositionClass.ROW:
-                continue
-            if position.commit_ts == position.start_ts:
-                self.first_at_s = self.first_at_s or arrived_s
-                self.image_rows, self.last_at_s = self.image_rows + 1, arrived_s
-            else:
-                self.lags_s.append(arrived_s - physical_ms(position.commit_ts) / 1000)
-                self.produced.append((position.commit_ts, message.timestamp()[1] / 1000))
-
-    def take_p99_s(self) -> float:
-        """Return the p99 of what came since the last call."""
-        lags_s, self.lags_s = self.lags_s, []
-        self.produced.clear()
-        return float(np.percentile(lags_s, 99)) if lags_s else float("nan")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -117,53 +81,56 @@ def _measured(options: argparse.Namespace, bound_rows_per_s: int) -> dict[str, o
         with (
             LocalBus(bus_options, say=_say) as bus,
             contextlib.closing(TreeCpu(bus.processes["capture"].pid)) as tree,
+            contextlib.ExitStack() as stack,
         ):
-            return {"bound_rows_per_s": bound_rows_per_s, **_figure(bus, source, tree, options)}
+
+            def readers(topic: str) -> TopicReader:
+                return stack.enter_context(topic_reader(bus.addresses.kafka, topic, PARTITIONS))
+
+            return {"bound_rows_per_s": bound_rows_per_s, **_figure(bus, source, tree, options, readers)}
 
 
-def _figure(bus: LocalBus, source: Upstream, tree: TreeCpu, options: argparse.Namespace) -> dict[str, object]:
+def _figure(
+    bus: LocalBus, source: Upstream, tree: TreeCpu, options: argparse.Namespace, readers: Callable[[str], TopicReader]
+) -> dict[str, object]:
     store = psutil.Process(source.pid)
     _create(bus, NEIGHBOUR, options.protocol, {"filter": {"rules": [f"{SCHEMA}.*"]}})
-    neighbour = Reader(_consumer(bus, NEIGHBOUR))
-    _read_until(
-        bus, [neighbour], lambda: bool(neighbour.lags_s) and neighbour.lags_s[-1] < CAUGHT_UP_S, START_TIMEOUT_S
-    )
-    _read_for(bus, [neighbour], options.warm_up)
-    neighbour.take_p99_s()
+    neighbour = readers(NEIGHBOUR)
+    _wait_until(bus, lambda: neighbour.tell().newest_lag_s < CAUGHT_UP_S, START_TIMEOUT_S)
+    _wait_for(bus, options.warm_up)
+    neighbour.take()
     idle_cpu_s = tree.cpu_s()
-    _read_for(bus, [neighbour], options.seconds)
+    _wait_for(bus, options.seconds)
     idle_cores = (tree.cpu_s() - idle_cpu_s) / options.seconds
-    before_p99_s, rss_before_mb = neighbour.take_p99_s(), tree.rss_mb()
+    before_p99_s, rss_before_mb = _p99_s(neighbour.take().lags_s), tree.rss_mb()
 
     rules = {"initial": "none", "initial-rules": [{"matcher": [f"{OLD_SCHEMA}.*"], "initial": "snapshot"}]}
     began_s, cpu_s, stored = time.time(), tree.cpu_s(), store.cpu_times()
     _create(bus, IMAGED, options.protocol, {**rules, "filter": {"rules": [f"{OLD_SCHEMA}.*", f"{SCHEMA}.*"]}})
-    imaged = Reader(_consumer(bus, IMAGED))
-    both = [neighbour, imaged]
-    _read_until(bus, both, lambda: imaged.image_rows > 0, START_TIMEOUT_S)
-    neighbour.take_p99_s()
-    imaged.take_p99_s()
-    _read_until(bus, both, lambda: imaged.image_rows >= options.rows, IMAGE_TIMEOUT_S)
+    imaged = readers(IMAGED)
+    _wait_until(bus, lambda: imaged.tell().image_rows > 0, START_TIMEOUT_S)
+    neighbour.take()
+    imaged.take()
+    _wait_until(bus, lambda: imaged.tell().image_rows >= options.rows, IMAGE_TIMEOUT_S)
     took_s = time.time() - began_s
     image_cpu_s = tree.cpu_s() - cpu_s - idle_cores * took_s
     stored_after = store.cpu_times()
-    for reader in both:
-        reader.consumer.close()
-    published_p99_s, sorted_p99_s = _stages(bus, neighbour)
-    during_p99_s = neighbour.take_p99_s()
+    own, beside = imaged.take(), neighbour.take()
+    published_p99_s, sorted_p99_s = _stages(bus, beside.produced)
+    during_p99_s = _p99_s(beside.lags_s)
     return {
         "protocol": options.protocol,
-        "rows": imaged.image_rows,
-        "rows_per_s": round(imaged.image_rows / max(imaged.last_at_s - imaged.first_at_s, 1e-3)),
-        "rows_per_cpu_s": round(imaged.image_rows / image_cpu_s) if image_cpu_s > 0 else None,
+        "rows": own.image_rows,
+        "rows_per_s": round(own.image_rows / max(own.last_at_s - own.first_at_s, 1e-3)),
+        "rows_per_cpu_s": round(own.image_rows / image_cpu_s) if image_cpu_s > 0 else None,
         "image_cpu_s": round(image_cpu_s, 1),
         "idle_cores": round(idle_cores, 2),
         "neighbour_lag_ratio": round(during_p99_s / before_p99_s, 2),
         "neighbour_p99_s": round(during_p99_s, 3),
         "published_p99_s": round(published_p99_s, 3),
         "sorted_p99_s": round(sorted_p99_s, 3),
-        "own_lag_p99_s": round(imaged.take_p99_s(), 3),
-        "first_row_s": round(imaged.first_at_s - began_s, 2),
+        "own_lag_p99_s": round(_p99_s(own.lags_s), 3),
+        "first_row_s": round(own.first_at_s - began_s, 2),
         "store_cpu_s": round(sum(stored_after[:2]) - sum(stored[:2]), 1),
         "rss_before_mb": round(rss_before_mb),
         "rss_mb": round(tree.rss_mb()),
@@ -171,10 +138,10 @@ def _figure(bus: LocalBus, source: Upstream, tree: TreeCpu, options: argparse.Na
     }
 
 
-def _stages(bus: LocalBus, reader: Reader) -> tuple[float, float]:
+def _stages(bus: LocalBus, produced: Sequence[tuple[int, float]]) -> tuple[float, float]:
     """Return the p99 from commit_ts to the frontier record of each change, and from there to its topic, in seconds."""
-    commit_ts = np.array([commit_ts for commit_ts, _ in reader.produced], np.int64)
-    produced_s = np.array([produced_s for _, produced_s in reader.produced])
+    commit_ts = np.array([commit_ts for commit_ts, _ in produced], np.int64)
+    produced_s = np.array([produced_s for _, produced_s in produced])
     advances = read_advances(bus.addresses.kafka, UPSTREAM)
     first = np.searchsorted([advance.resolved_ts for advance in advances], commit_ts)
     published_s = np.array([advance.at_s for advance in advances])[first]
@@ -204,38 +171,22 @@ def _create(bus: LocalBus, name: str, protocol: str, config: dict[str, object]) 
             time.sleep(1.0)
 
 
-def _consumer(bus: LocalBus, topic: str) -> Consumer:
-    consumer = Consumer(
-        {
-            "bootstrap.servers": bus.addresses.kafka,
-            "group.id": topic,
-            "enable.auto.commit": False,
-            "fetch.wait.max.ms": 10,
-        }
-    )
-    deadline = time.monotonic() + START_TIMEOUT_S
-    while topic not in consumer.list_topics(timeout=10).topics:
-        bus.tick()
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"changefeed {topic} has made no topic")
-        time.sleep(0.2)
-    consumer.assign([TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)])
-    return consumer
+def _p99_s(lags_s: Sequence[float]) -> float:
+    return float(np.percentile(lags_s, 99)) if lags_s else float("nan")
 
 
-def _read_for(bus: LocalBus, readers: Sequence[Reader], seconds: float) -> None:
+def _wait_for(bus: LocalBus, seconds: float) -> None:
     until_s = time.monotonic() + seconds
-    _read_until(bus, readers, lambda: time.monotonic() >= until_s, 2 * seconds + 60)
+    _wait_until(bus, lambda: time.monotonic() >= until_s, 2 * seconds + 60)
 
 
-def _read_until(bus: LocalBus, readers: Sequence[Reader], is_over: Callable[[], bool], timeout_s: float) -> None:
+def _wait_until(bus: LocalBus, is_over: Callable[[], bool], timeout_s: float) -> None:
     deadline = time.monotonic() + timeout_s
     while not is_over():
         bus.tick()
-        for reader in readers:
-            reader.read()
         if time.monotonic() > deadline:
-            raise TimeoutError(f"image rows so far: {[reader.image_rows for reader in readers]}")
+            raise TimeoutError(f"not within {timeout_s:.0f} s")
+        time.sleep(TICK_S)
 
 
 def _say(text: str) -> None:

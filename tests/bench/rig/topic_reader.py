@@ -20,6 +20,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from schemas.ids import Ts, physical_ms
 from schemas.sink.position import POSITION_HEADER, PositionClass
+from tests.bench.rig.module_process import module_process
 
 _MESSAGES = 1_000
 """That are taken at once: the last of them counts as come when the first does."""
@@ -90,22 +91,8 @@ class TopicReader:
 @contextmanager
 def topic_reader(kafka: str, topic: str, partitions: int) -> Iterator[TopicReader]:
     """Yield a reader of a topic from its beginning."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tests.bench.rig.topic_reader", kafka, topic, str(partitions)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdin is not None
-    try:
+    with module_process(["tests.bench.rig.topic_reader", kafka, topic, str(partitions)]) as process:
         yield TopicReader(process)
-    finally:
-        process.stdin.close()
-        try:
-            process.wait(30)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
 
 
 def serve(kafka: str, topic: str, partitions: int) -> None:

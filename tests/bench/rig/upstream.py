@@ -18,6 +18,7 @@ from typing import Any
 from producers.region_server.generator import Generator, GeneratorOptions
 from producers.region_server.server import RegionServer, RegionServerOptions
 from tests.bench.rig.made_rows import POOL_ROWS, MadeScans
+from tests.bench.rig.module_process import module_process
 
 SCHEMA, LATE_SCHEMA, OLD_SCHEMA = "gen", "late", "old"
 RESOLVED_MS = 200
@@ -68,19 +69,8 @@ class Upstream:
 @contextmanager
 def upstream() -> Iterator[Upstream]:
     """Yield an upstream that writes nothing yet."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tests.bench.rig.upstream"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdin is not None
-    try:
+    with module_process(["tests.bench.rig.upstream"]) as process:
         yield Upstream(process)
-    finally:
-        process.stdin.close()
-        try:
-            process.wait(30)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
 
 
 def serve() -> None:

@@ -41,8 +41,7 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +59,7 @@ from schemas.tidb.spans import TableSpan
 from sorters.spark.session import create_session
 from tests.bench.rig.busy_store import TABLES, TXN_ROWS, TXNS_A_RESOLVED, commit_ts
 from tests.bench.rig.changefeed_run import ChangefeedRun
+from tests.bench.rig.module_process import module_process
 from tests.bench.rig.process_meter import ProcessMeter
 from tests.support.rawlog.raw_log import START_TS, RawLog, recorded
 
@@ -172,24 +172,6 @@ class Progress:
             time.sleep(0.005)
 
 
-@contextmanager
-def process(arguments: Sequence[str]) -> Iterator["subprocess.Popen[str]"]:
-    """Start a module; it ends when its standard input does."""
-    started = subprocess.Popen(
-        [sys.executable, "-m", *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    assert started.stdin is not None
-    try:
-        yield started
-    finally:
-        started.stdin.close()
-        try:
-            started.wait(60)
-        except subprocess.TimeoutExpired:
-            started.kill()
-            started.wait()
-
-
 def measure(options: argparse.Namespace, protocol: str, addresses: Addresses, folder: Path) -> dict[str, Any]:
     """Run one protocol; return its figure."""
     upstream, rows = f"bus-{uuid.uuid4().hex[:8]}", options.rows // _STEP * _STEP
@@ -206,14 +188,14 @@ def measure(options: argparse.Namespace, protocol: str, addresses: Addresses, fo
         *(f"--sink={s}" for s in options.sink),
     ]
     with (
-        process([*me, "--role=sorter", *sorter_arguments]) as sorter,
-        process(store_arguments) as store,
+        module_process([*me, "--role=sorter", *sorter_arguments]) as sorter,
+        module_process(store_arguments) as store,
     ):
         progress = Progress(sorter)
         assert store.stdout is not None
         assert store.stdin is not None
         pd = store.stdout.readline().strip()
-        with process([*me, "--role=puller", f"--pd={pd}"]) as puller:
+        with module_process([*me, "--role=puller", f"--pd={pd}"]) as puller:
             progress.wait(commit_ts(warm - 1), (store, puller))
             before, cuts, seen = psutil.Process(puller.pid).cpu_times(), progress.cuts, progress.rows
             with ProcessMeter(sorter.pid) as meter:

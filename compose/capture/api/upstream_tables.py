@@ -69,7 +69,7 @@ class UpstreamTables:
             return []
         # Of former settings that are not allowed any more, those of its tables count; if nor these are, nobody knows
         # what it has, and all that it wants comes.
-        part = readable_part(before)
+        part, _ = readable_part(before) or (None, None)
         known = {table for stored in (self.contained(part) if part else ()) for table in stored.physical_ids}
         wanted = (stored for stored in self.contained(after) if initial.wants(stored.schema, stored.table))
         return sorted({table for stored in wanted for table in stored.physical_ids} - known)

@@ -17,18 +17,17 @@ _ANY_SINK: Final = "blackhole://"
 _KEPT: Final = ("case-sensitive", "force-replicate", "initial", "initial-rules", "state-proofs")
 
 
-def readable_part(info: ChangefeedInfo) -> ChangefeedInfo | None:
-    """Return a changefeed whose settings are allowed: itself; or with a sink that takes anything and as much of its
-    settings as concerns its tables; None: nor are these allowed.
+def readable_part(info: ChangefeedInfo) -> tuple[ChangefeedInfo, ChangefeedConfig] | None:
+    """Return a changefeed whose settings are allowed, with these: itself; or with a sink that takes anything and as
+    much of its settings as concerns its tables; None: nor are these allowed.
     """
-    if loaded(info) is not None:
-        return info
+    if (config := _loaded(info)) is not None:
+        return info, config
     part = replace(info, sink_uri=_ANY_SINK, config=_of_tables(info.config))
-    return None if loaded(part) is None else part
+    return None if (config := _loaded(part)) is None else (part, config)
 
 
-def loaded(info: ChangefeedInfo) -> ChangefeedConfig | None:
-    """Return a changefeed's settings; None: they are not allowed."""
+def _loaded(info: ChangefeedInfo) -> ChangefeedConfig | None:
     try:
         return load_changefeed(info.sink_uri, info.config)
     except ConfigError:

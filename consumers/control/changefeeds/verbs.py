@@ -174,8 +174,8 @@ class ChangefeedControl:
         prologue = None if node is None else decode_prologue(node[0])
         if prologue is None or checkpoint_ts >= prologue.end_ts:
             return
-        part, after = readable_part(info), load_changefeed(changed.sink_uri, changed.config)
-        before = None if part is None else load_changefeed(part.sink_uri, part.config)
+        after = load_changefeed(changed.sink_uri, changed.config)
+        _, before = readable_part(info) or (None, None)
         if not before or (before.filter.rules, before.case_sensitive) != (after.filter.rules, after.case_sensitive):
             raise UpdateRefusedError(
                 "the filter stays until the changefeed has passed the ts at which the raw log takes over: what was "
@@ -308,8 +308,8 @@ def configured(info: ChangefeedInfo, state: ChangefeedState, change: ConfigChang
     )
     if changed == info:
         raise UpdateRefusedError("the settings are what they were; nothing to update", changefeed=info.changefeed_id)
-    config, part = load_changefeed(changed.sink_uri, changed.config), readable_part(info)
-    before = None if part is None else load_changefeed(part.sink_uri, part.config)
+    config = load_changefeed(changed.sink_uri, changed.config)
+    part, before = readable_part(info) or (None, None)
     if before is not None:
         _check_what_stays(info, before, config)
     if part is not info or before is None or config.sink.mysql.time_zone != before.sink.mysql.time_zone:

@@ -49,11 +49,6 @@ def opening_of(table_id: TableId) -> KeyRange:
     return KeyRange(start, start + b"\0")
 
 
-def is_opening(keys: KeyRange) -> bool:
-    """Tell whether a range is a table's :func:`opening_of`."""
-    return keys.end == keys.start + b"\0"
-
-
 @dataclass(frozen=True, slots=True, order=True)
 class IdRange:
     """Physical table ids, both ends included. It may hold ids that are no table, or none of the changefeed's."""
@@ -165,6 +160,11 @@ class ImageChunk:
     """``[start, end)``; equal: the range has no row."""
     rows: int
     bytes: int
+
+
+def is_opening(chunk: ImageChunk) -> bool:
+    """Tell whether a chunk is its table's :func:`opening_of`. One of a single row's key ends as an opening does."""
+    return chunk.keys == opening_of(chunk.table_id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -154,7 +154,7 @@ class SimReader:
 
     def _deleted(self, chunk: ImageChunk, present: set[int]) -> list[Emitted]:
         if self.is_topic:
-            return [(chunk.ts, chunk.table_id, -1, None, EMPTIED)] if is_opening(chunk.keys) else []
+            return [(chunk.ts, chunk.table_id, -1, None, EMPTIED)] if is_opening(chunk) else []
         return [
             (chunk.ts, chunk.table_id, number, None, LACKING)
             for number in range(KEYS)

@@ -102,7 +102,7 @@ def _is_noted(store: SchemaStore, stored: StoredTable) -> bool:
 def _step(cut: Cut, stored: StoredTable) -> ResyncStep | None:
     """Tell whether a table's resync begins or ends with a cut."""
     waiting = [table for table in stored.physical_ids if holds_id(cut.resync, table)]
-    if any(chunk.table_id in waiting and is_opening(chunk.keys) for chunk in cut.chunks):
+    if any(chunk.table_id in waiting and is_opening(chunk) for chunk in cut.chunks):
         return _first_step(cut, stored, waiting)
     done_before = all(_is_whole(cut, table, ()) for table in waiting)
     return ResyncStep.DELETE if not done_before and all(_is_whole(cut, t, cut.chunks) for t in waiting) else None

@@ -54,7 +54,7 @@ class TableStep:
     @property
     def opened(self) -> frozenset[TableId]:
         """Those whose image begins with the step."""
-        return frozenset(chunk.table_id for chunk in self.chunks if is_opening(chunk.keys))
+        return frozenset(chunk.table_id for chunk in self.chunks if is_opening(chunk))
 
 
 def table_step(cut: Cut, table_id: TableId, partitions: Collection[TableId]) -> TableStep:

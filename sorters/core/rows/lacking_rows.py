@@ -41,7 +41,7 @@ def lacking_records(
         UnknownTableError, SchemaGoneError: see :meth:`SchemaStore.lookup`.
         CorruptDataError: a key does not decode.
     """
-    if not isinstance(feed.encoder, SqlRowsEncoder) or is_opening(chunk.keys):
+    if not isinstance(feed.encoder, SqlRowsEncoder) or is_opening(chunk):
         return no_records()
     table = schemas.lookup(chunk.table_id, chunk.ts)
     if not isinstance(table, TableVersion) or not _takes(feed, table):

@@ -113,6 +113,16 @@ def test_only_the_range_of_a_chunk_loses_rows() -> None:
     assert applied(resynced(database(), empty), stale) == dict.fromkeys([1, 20, 30], 111)
 
 
+def test_a_range_of_one_rows_key_is_no_opening() -> None:
+    """Who shares a range with a part of another changefeed may get a row by itself."""
+    keys = KeyRange(row_key(ONE, 5), row_key(ONE, 5) + b"\0")
+    single = RawChunk(replace(chunk_of(ONE, 0, {}, (0, 0)), keys=keys), ())
+    assert applied(resynced(database(), single), {4: 1, 5: 1, 6: 1}) == {4: 1, 6: 1}
+    by = program("canal-json")
+    assert isinstance(by.schemas, SchemaStore)
+    assert said_of(replace(opened(ONE), chunks=(single.chunk,)), by.schemas, by).num_rows == 0
+
+
 def test_what_a_chunk_lacks_stands_before_its_rows_and_behind_all_changes_up_to_it() -> None:
     raw = inserts(ONE, 70, ts=S - 1)
     records = resynced(database(), raw_chunk(ONE, 0, 5, 9), raw_chunk(TWO, 1, 2), raw=(raw,)).to_pylist()

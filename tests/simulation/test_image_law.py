@@ -92,8 +92,11 @@ def test_resyncs_under_random_faults_leave_what_the_source_has() -> None:
     for seed in range(max(60, SEEDS // 5)):
         outcome = outcome_of(seed, _asks)
         assert not outcome.broken, outcome
-        kinds.update({item[4] for each in outcome.world.readers.values() for item in each.emitted})
+        world = outcome.world
+        kinds.update({item[4] for each in world.readers.values() for item in each.emitted})
+        kinds.update(f"part {world.asked_mode[feed]}" for feed in world.asked_part)
     assert min(kinds[reader.LACKING], kinds[reader.EMPTIED]) > 10, kinds
+    assert min(kinds[f"part {mode}"] for mode in (ImageMode.BACKFILL, ImageMode.RESYNC)) > 5, kinds
 
 
 def test_image_seed_when_run_with_other_hash_seeds_goes_the_same_way() -> None:

@@ -93,7 +93,7 @@ class SimOwner:
                 lag_max_s=world.lag_max_s,
                 entered=[table for job in jobs for name, table in job.entered if name == feed] if is_initial else (),
                 requested={world.asked_mode.get(feed, ImageMode.BACKFILL): [] if feed in world.asked_part else asked},
-                ranged={(ImageMode.BACKFILL, table): (world.part(feed, table),) for table in asked}
+                ranged={(world.asked_mode[feed], table): (world.part(feed, table),) for table in asked}
                 if feed in world.asked_part
                 else {},
             )

@@ -208,6 +208,9 @@ class SimReader:
 
     def _check_shown(self, table: SimTable, ts: Ts) -> None:
         shown, true = self._shown(table.logical, ts), table.rows(ts)
+        if not self.is_initial and (part := self.world.asked_part.get(self.name)) is not None:
+            # What lies outside was there before the changefeed.
+            shown, true = ({key: rows[key] for key in rows.keys() & set(part)} for rows in (shown, true))
         if shown != true:
             raise BrokenPromiseError(f"{self.name} shows {shown} of table {table.table_id} at {ts}, which is {true}")
 

@@ -51,6 +51,7 @@ class ImageWorld:
         self.scanners: dict[CaptureId, SimScanner] = {}
         self.readers: dict[str, SimReader] = {}
         self.rests = Random(seed)  # noqa: S311 - likewise
+        self.parts = Random(seed)  # noqa: S311 - likewise
         self.paused: set[str] = set()
         self.resting: dict[str, set[TableId]] = {}
         """Tables of which no chunk is begun, by changefeed."""
@@ -279,6 +280,10 @@ class ImageWorld:
                 if self.asked_mode[name] is ImageMode.BACKFILL and self.rests.random() < 0.5:
                     start = self.rests.randrange(KEYS)
                     self.asked_part[name] = range(start, self.rests.randint(start + 1, KEYS))
+                elif self.asked_mode[name] is ImageMode.RESYNC and not reader.is_topic and self.parts.random() < 0.7:
+                    # Topics have no word for it.
+                    start = self.parts.randrange(KEYS)
+                    self.asked_part[name] = range(start, self.parts.randint(start + 1, KEYS))
                 self.note("ask", name, self.asked[name], self.asked_mode[name], self.asked_part.get(name))
                 return
 

@@ -93,7 +93,7 @@ nightly: setup  ## what takes too long for `make test`: SCHEDULES=10000 of each 
 	  tests/integration/lake/test_lake_images.py tests/integration/lake/test_lake_files.py tests/integration/lake/test_lake_maintenance.py \
 	  tests/integration/lake/test_lake_catalogs.py tests/integration/lake/test_lake_transactions.py \
 	  tests/integration/lake/test_lake_recording.py tests/integration/lake/test_lake_bank_recording.py \
-	  tests/integration/lake/test_lake_resync.py tests/integration/lake/test_lake_creation.py \
+	  tests/integration/lake/test_lake_resync.py tests/integration/lake/test_lake_creation.py tests/integration/lake/test_lake_passed_ddl.py \
 	  tests/e2e/test_lake.py
 	TIDEBUS_SECURE=1 NIGHTLY_DATABASE=1 $(BIN)/pytest -q $(UNRAISABLE) tests/e2e/test_kill_nine.py tests/e2e/test_database.py
 

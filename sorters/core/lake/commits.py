@@ -118,14 +118,14 @@ def check_rows(change: SchemaChange, lake_table: str, *, is_there: bool, imaged:
     Raises:
         LakeSchemaError: the DDL makes rows come or go that neither speaks of.
     """
+    pass_by = f"add {change.job.start_ts} to ignore-txn-start-ts under [filter] and resume; then"
     if is_there and change.job.type in _WITHOUT_ROWS:
-        reason, helps = "it makes rows come or go with no row change", BEGIN_ANEW
+        reason = "it makes rows come or go with no row change"
+        resync = "`tidebus table resync` of each table that it names mends them (until then tags show rows of before)"
+        helps = f"{pass_by} {resync}; or {BEGIN_ANEW}"
     elif not imaged and change.job.type in _RECOVERS and _TO.search(change.job.query):
         reason = "a table comes back with rows under a name by which no lake table has them"
-        helps = (
-            f"put {change.job.start_ts} into ignore-txn-start-ts under [filter] and resume; then "
-            "`tidebus table backfill` brings the rows"
-        )
+        helps = f"{pass_by} `tidebus table backfill` brings the rows"
     else:
         return
     raise LakeSchemaError("lake table cannot follow a ddl", table=lake_table, reason=reason, what_helps=helps)

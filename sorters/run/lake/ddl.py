@@ -74,8 +74,22 @@ class LakeDdl:
         # Where a filter leaves the DDL out and rows have other columns from here on, they bring them.
         if self._tables.covers(table.post) and is_sent:
             self._follow_table(change, table, store, left_out)
-        elif table.pre is not None and self._tables.covers(table.pre) and not self._tables.covers(table.post):
+        elif table.pre is None or not self._tables.covers(table.pre):
+            return
+        elif table.post is not None and self._tables.covers(table.post):
+            self._take_id(table.pre, table.post, store)
+        else:
             self._tables.forget(self._tables.name(store.decoded(table.pre)))
+
+    def _take_id(self, pre: StoredTable, post: StoredTable, store: SchemaStore) -> None:
+        """Let a lake table go on under its table's new id, where a filter leaves the DDL out that gives it one."""
+        if pre.table_id == post.table_id:
+            return
+        table = self._tables.find(self._tables.name(store.decoded(post)))
+        if table is not None and table.table_id == pre.table_id:
+            self._check_lease()
+            table.evolve(Evolution(), post.table_id, None)
+            log.info("lake table goes on under another id", extra={"table": str(table.name), "id": post.table_id})
 
     def _end_resync(self, change: SchemaChange, pre: StoredTable, store: SchemaStore, *, stays: bool) -> None:
         if not ends_resync(change, stays):

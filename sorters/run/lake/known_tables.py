@@ -76,17 +76,27 @@ class KnownTables:
         return create(self._catalog, self._settings, new)
 
     def progress(self, version: TableVersion) -> LakeProgress | None:
-        """Return how far a table version's lake table is; None: there is none yet.
+        """Return how far a table version's lake table is; None: there is none yet. It may have another id by now: then
+        it has had all rows of this one that lie before the DDL.
 
         Raises:
-            LakeTakenError, LakeSchemaError: one of its name is not its own.
+            LakeTakenError: one of its name is not the changefeed's.
         """
         table = self.find(self.name(version))
-        if table is not None and table.table_id != version.table_id:
+        return None if table is None else table.progress()
+
+    def own(self, version: TableVersion) -> LakeTable:
+        """Return the lake table, which is there, that a table version's rows go to.
+
+        Raises:
+            LakeSchemaError: one of its name is not its own.
+        """
+        table = self._tables[self.name(version)]
+        if table.table_id != version.table_id:
             reason = "another table of TiDB is written to it"
             where = {"lake_table": str(table.name), "tidb_id": table.table_id, "what_helps": BEGIN_ANEW}
             raise LakeSchemaError("a table cannot be a lake table", table=version.name, reason=reason, **where)
-        return None if table is None else table.progress()
+        return table
 
     def name(self, version: TableVersion) -> LakeName:
         """Return the name of a table version's lake table.

@@ -113,7 +113,7 @@ class LakeTables:
         version, mode = changes.version, self._settings.mode
         name = self._tables.name(version)
         self._check_lease()
-        table = self._tables[name]
+        table = self._tables.own(version)
         if table.schema_ts > version.version:
             raise InvariantBrokenError("rows of a lake table are older than the ddl that it follows", table=str(name))
         if table.schema_ts < version.version:

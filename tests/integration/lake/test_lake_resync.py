@@ -99,7 +99,7 @@ LEFT, RIGHT, MOVED = (TableId(each) for each in (211, 212, 213))
 REORGANIZE_PARTITION = 64
 
 
-def _parted(*partitions: int) -> dict[str, Any]:
+def parted(*partitions: int) -> dict[str, Any]:
     definitions = [{"id": each, "name": {"O": f"p{each}", "L": f"p{each}"}} for each in partitions]
     return {**table_info(DEBIT, "debit"), "partition": {"enable": True, "definitions": definitions}}
 
@@ -108,7 +108,7 @@ def _parted(*partitions: int) -> dict[str, Any]:
 def parted_bank(stack: Addresses, fresh_name: Callable[[str], str]) -> LakeBank:
     """A bank of which one table is partitioned."""
     log = RawLog(stack.kafka, fresh_name("up"))
-    log.snapshot([_parted(LEFT, RIGHT), table_info(CREDIT, "credit")], schema="bank")
+    log.snapshot([parted(LEFT, RIGHT), table_info(CREDIT, "credit")], schema="bank")
     return LakeBank(log, START_TS, partitions={DEBIT: (LEFT, RIGHT)})
 
 
@@ -155,7 +155,7 @@ def test_lake_table_with_partitions_is_resynced_as_one_through_a_reorganization_
     bank.ts += 10
     bank.partitions[DEBIT] = MOVED, RIGHT  # of what is whole: nothing of it is read again
     bank.log.ddl(
-        job(bank.ts, REORGANIZE_PARTITION, schema_id=1, table_id=DEBIT, schema="bank", table_info=_parted(MOVED, RIGHT))
+        job(bank.ts, REORGANIZE_PARTITION, schema_id=1, table_id=DEBIT, schema="bank", table_info=parted(MOVED, RIGHT))
     )
     image(KeyRange(every.start, half), KeyRange.of_table(CREDIT))
     image(KeyRange(half, every.end))

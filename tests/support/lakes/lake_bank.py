@@ -66,6 +66,22 @@ class LakeBank:
                 self._put(source, giver, self.balances[source][giver] - amount)
             self._put(target, taker, self.balances[target].get(taker, 0) + amount)
 
+    def put(self, table: int, account: int, balance: int) -> None:
+        """Give an account a balance from nowhere."""
+        self.ts += 10
+        self._put(table, account, balance)
+
+    def close(self, table: int, account: int) -> None:
+        """Close an account; its balance is gone."""
+        self.ts += 10
+        self._delete(table, account)
+
+    def take(self, table: int, number: int) -> dict[int, int]:
+        """Take the accounts of one of two partitions away, as DDL does it: by no change; return them."""
+        taken = {each: balance for each, balance in self.balances[table].items() if each % 2 == number}
+        self.balances[table] = {each: balance for each, balance in self.balances[table].items() if each not in taken}
+        return taken
+
     def lose(self) -> None:
         """Let nobody hear of what was not published yet."""
         self._waiting.clear()

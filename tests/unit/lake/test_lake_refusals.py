@@ -130,9 +130,12 @@ def test_rename_names_the_route_that_keeps_the_lake_table() -> None:
 
 
 @pytest.mark.parametrize("type_", [DdlType.DROP_PARTITION, DdlType.TRUNCATE_PARTITION])
-def test_rows_that_go_with_a_partition_name_the_new_beginning(type_: DdlType) -> None:
+def test_rows_that_go_with_a_partition_name_the_resync_and_the_new_beginning(type_: DdlType) -> None:
     ddl = _refused(type_, "alter table `t-1` …", _info() | PARTED)
-    assert "no row change" in ddl.reason and "drop that one lake table" in ddl.what_helps
+    assert "no row change" in ddl.reason
+    first, second, third = ddl.what_helps.split("; or ")
+    assert first.startswith(f"add {ddl.start_ts} to ignore-txn-start-ts") and "`tidebus table resync`" in first
+    assert "drop that one lake table" in second and third == LEAVE_OUT
 
 
 def test_rows_behind_a_ddl_that_is_left_out_name_its_ts() -> None:

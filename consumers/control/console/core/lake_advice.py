@@ -19,7 +19,9 @@ LAKE_STEPS: Final[Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
         (
             "Leave the table that the error names out by the filter: Update;",
             "or, at another type of a column, say type-change=new-column in the sink URI: it goes on as a new field;",
-            "or, at a rename, route the new name back to the old one by target-table. Then resume.",
+            "or, at a rename, route the new name back to the old one by target-table;",
+            "or, at a partition that goes or is exchanged, add the DDL's start_ts to ignore-txn-start-ts. Then resume,",
+            "and, where such a DDL was passed by, resync its table by the buttons of table images.",
             *_BEGIN_ANEW,
         ),
         ("update", "resume"),

@@ -236,6 +236,11 @@ def _passes_at_once(self: DatabaseShare) -> None:
             waiting.pass_barrier(waiting.barrier.position)
 
 
+def _keeps_by_what_is_stored(self: DatabaseShare, part: int) -> bool:
+    """Positions of partitions without rows stay where a new leader has found them."""
+    return bool(_may_keep(self, part) and self._stored[part] >= self._barrier.passed_ddl)
+
+
 def _ends_at_once(self: DatabaseShare) -> list[WorkOrder]:
     done = list(self._ending.values())
     self._ending.clear()
@@ -262,7 +267,7 @@ def _begins_anew(self: leader.Leader) -> None:
 
 _stands, _post_init, _gather = barrier._stands, Barriers.__post_init__, Barriers._gather
 _claim, _with_alive, _begin = PartitionQueue.claim, CaptureSet.with_alive, leader.Leader.__post_init__
-_passes = PartitionFence.passes
+_passes, _may_keep = PartitionFence.passes, DatabaseShare._may_keep
 
 
 @pytest.mark.parametrize(
@@ -281,6 +286,7 @@ _passes = PartitionFence.passes
         (PartitionFence, "passes", _forgets_what_comes_late),
         (PartitionFence, "passes", _hears_the_first),
         (DatabaseShare, "_pass_ddls", _passes_at_once),
+        (DatabaseShare, "_may_keep", _keeps_by_what_is_stored),
         (DatabaseShare, "_end", _ends_at_once),
         (PartitionExecutor, "_as_announced", _says_all),
         *([(SimDestination, "_may_move", _anybody_moves)] if MORE else []),
@@ -301,6 +307,7 @@ _passes = PartitionFence.passes
         "who wrote last is the newest",
         "a newer sorter is not heard",
         "ddl are passed before they run",
+        "positions below what has passed are not kept",
         "partitions are given away with work under way",
         "what another leader has announced counts",
         *(["positions are moved by anybody"] if MORE else []),

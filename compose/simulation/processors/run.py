@@ -5,6 +5,7 @@ from collections.abc import Callable
 from compose.simulation.outcome import Outcome, broken_promise, calm, settle
 from compose.simulation.processors.faults import disturb
 from compose.simulation.processors.world import ChangefeedWorld
+from consumers.processors.core.apply.partition import covered_ts
 
 TICKS = 240
 
@@ -22,6 +23,9 @@ def follow(world: ChangefeedWorld, ticks: int = TICKS) -> None:
     apply(world)  # from where the faults have left it; now of what came meanwhile
     world.commits = world.ddls = 0.0
     apply(world)
+    restart(world)
+    upto = world.history.now_ts
+    settle(world, lambda: unkept(world, upto))
     world.destination.check_all(world.history.now_ts)
 
 
@@ -31,6 +35,13 @@ def heal(world: ChangefeedWorld) -> None:
     world.broker_is_down_until = 0
     world.pace, world.delays = 1.0, (0, 1)
     world.commits, world.ddls = 0.3, 0.01  # no more than processors can follow
+    world.start()
+
+
+def restart(world: ChangefeedWorld) -> None:
+    """Kill all processes, and begin with another one."""
+    for process in list(world.processes.values()):
+        world.bury(process, closes=False)
     world.start()
 
 
@@ -48,6 +59,13 @@ def unsettled(world: ChangefeedWorld, upto: int) -> str | None:
     if due <= upto:
         return f"syncpoint {due} is not written"
     return None
+
+
+def unkept(world: ChangefeedWorld, upto: int) -> str | None:
+    """Return of which partition the destination does not say that all is applied, or None."""
+    stored = (covered_ts(row.position) for row in world.destination.positions)
+    left = {part: ts for part, ts in enumerate(stored) if ts < upto}
+    return f"positions stay at {left}, below {upto}" if left else None
 
 
 def outcome_of(

@@ -328,9 +328,13 @@ class DatabaseShare:
                 self._submit_keep(part, PartitionPosition(waiting.applied, waiting.offset))
 
     def _may_keep(self, part: int) -> bool:
-        """Tell whether a position may be written: not while the leader may be moving it behind a DDL."""
-        at, stored = self.queues[part], self._stored[part]
-        return at.applied != stored and at.barrier is None and stored >= self._barrier.passed_ddl
+        """Tell whether a position may be written: not while the leader may be moving it behind a DDL.
+
+        Who has read beyond all DDLs that have run stands at none of them. By what is stored that cannot be told: a new
+        leader takes the highest position of all for what has run, and a partition without rows is stored below it.
+        """
+        at = self.queues[part]
+        return at.applied != self._stored[part] and at.barrier is None and at.applied >= self._barrier.passed_ddl
 
     def _submit_keep(self, part: int, at: PartitionPosition) -> None:
         self._keeps[part] = self._pool.submit(self._keep, part, self._stored[part], at), at

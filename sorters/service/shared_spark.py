@@ -63,12 +63,10 @@ class SharedSpark:
         return self._spark.is_started
 
     def warm(self) -> None:
-        """See that there is a session soon; returns at once."""
+        """See that there is a session soon; returns at once, also where its JVM stands and answers nothing."""
         if time.monotonic() < self._look_at_s or (self._warming is not None and self._warming.is_alive()):
             return
         self._look_at_s = time.monotonic() + LOOK_S
-        if self._spark.is_started and not self._spark.is_gone():
-            return
         self._warming = threading.Thread(target=self._warm, name="spark-start", daemon=True)
         self._warming.start()
 
@@ -95,6 +93,8 @@ class SharedSpark:
         self._spark.stop()
 
     def _warm(self) -> None:
+        if self._spark.is_started and not self._spark.is_gone():
+            return
         try:
             spark = self.get()
         except BusError as error:

@@ -8,6 +8,7 @@ import contextlib
 import logging
 import os
 import shutil
+import signal
 import sys
 import threading
 import zipfile
@@ -19,6 +20,7 @@ from schemas.errors import BusError
 from schemas.redaction import REDACT_VARIABLE, Redaction, redaction
 from sorters.log.failures import SparkJarsMissingError, SparkStartError, bus_error
 from sorters.spark.addresses import DRIVER_HOST, LOCAL_IP_ENV, LOOPBACK, PUBLIC_NAME_ENV, driver_host
+from sorters.spark.jvm_pulse import JvmPulse
 from sorters.spark.security import security_settings, split_secrets
 from sorters.spark.worker import python_daemon
 
@@ -50,6 +52,7 @@ PATHS = frozenset(
     | {f"spark.yarn.dist.{what}" for what in ("archives", "files", "jars")}
 )
 """Settings of Spark that are lists of files: each a URI, or a path on this machine."""
+HEARTBEAT_MISSED_MAX = "365d"
 LOCAL_JVM_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 """Of ``local[n]``, where no row goes through the JVM (:mod:`sorters.spark.tasks.run_folder`): it plans, and hands out
 tasks (docs/decisions/2026-11-22-past-the-jvm.md)."""
@@ -206,6 +209,9 @@ def _settings(master: str, app: str, data_dir: Path, driver_memory: str) -> dict
             # On a cluster the executors' machines know where they have room.
             "spark.local.dir": str(data_dir / "spark"),
             "spark.driver.bindAddress": LOOPBACK,
+            # Its one executor is the driver. Missed for two minutes, as after a suspension, it would be given up, and
+            # register anew where nobody listens, every ten seconds, with a stack in the log.
+            "spark.storage.blockManagerHeartbeatTimeoutMs": HEARTBEAT_MISSED_MAX,
             # What is shuffled stays on this machine: compressing it takes half as much again as moving it.
             "spark.shuffle.compress": "false",
         }
@@ -268,6 +274,7 @@ class SparkOnDemand:
         self._start = start
         self._starting = threading.Lock()
         self._session: Any = None
+        self._pulse: JvmPulse | None = None
         self._web_url = ""
         self._failed = False
 
@@ -286,6 +293,8 @@ class SparkOnDemand:
                     raise
                 self._web_url = str(session.sparkContext.uiWebUrl or "")
                 self._session, self._failed = session, False
+                self._pulse = JvmPulse(self.is_gone, kill_jvm)
+                self._pulse.start()
             return self._session
 
     def is_gone(self) -> bool:
@@ -326,6 +335,8 @@ class SparkOnDemand:
         with self._starting:
             if self._session is not None:
                 self._session.stop()
+            if self._pulse is not None:
+                self._pulse.close()
 
 
 def end_jvm(spark: "SparkSession", timeout_s: float) -> None:
@@ -343,6 +354,18 @@ def end_jvm(spark: "SparkSession", timeout_s: float) -> None:
         process.wait(timeout_s)
     finally:
         forget_dead_session()
+
+
+def kill_jvm() -> None:
+    """End this process's JVM, which does not answer; one of spark-submit's is our parent, and all ends with it."""
+    from pyspark import SparkContext
+
+    gateway = SparkContext._gateway
+    process = getattr(gateway, "proc", None)
+    if process is not None:
+        process.kill()
+    elif gateway is not None and SUBMITTED_ENV in os.environ:
+        os.kill(os.getppid(), signal.SIGKILL)
 
 
 def forget_dead_session() -> None:

@@ -6,7 +6,7 @@ reads them after the status can miss what was folded between the two, and see a 
 
 import logging
 from collections.abc import Callable, Collection
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from kazoo.exceptions import NoNodeError
 
@@ -27,6 +27,7 @@ from schemas.nodes.sorter_service import (
 log = logging.getLogger(__name__)
 _Answer = TypeVar("_Answer")
 _NO_NAMES: list[str] = []
+_GONE: tuple[bytes, Any] = b"", None
 
 Entries = dict[tuple[FeedName, int], FeedEntry]
 """The entry that counts, by a changefeed's name and the zxid of its creation."""
@@ -52,40 +53,45 @@ def all_entries(client: ZooKeeperClient, paths: ZkPaths) -> list[FeedEntry]:
     """
     nodes, figures = ServicePaths(paths), dict[RunKey, FeedFigures]()
     # First, for a service takes them away together: figures without an entry say nothing, entries without figures lie.
-    for value in _values(client, nodes.figures):
-        figures |= readable_figures(value)
+    for path, value in _values(client, nodes.figures):
+        figures |= readable_figures(value, path)
     return [
-        with_figures(entry, figures) for value in _values(client, nodes.progress) for entry in readable_entries(value)
+        with_figures(entry, figures)
+        for path, value in _values(client, nodes.progress)
+        for entry in readable_entries(value, path)
     ]
 
 
-def readable_entries(node: bytes) -> list[FeedEntry]:
+def readable_entries(node: bytes, path: str = "") -> list[FeedEntry]:
     """Return a node's entries; none, and a word in the log, of one that does not decode: others must not rest on it."""
     try:
         return decode_entries(node)
     except CorruptDataError as error:
-        log.error("progress of a sorter service is not readable", extra={"code": error.code, "error": str(error)})
+        extra = {"code": error.code, "path": path, "error": str(error)}
+        log.error("progress of a sorter service is not readable", extra=extra)
         return []
 
 
-def readable_figures(node: bytes) -> dict[RunKey, FeedFigures]:
+def readable_figures(node: bytes, path: str = "") -> dict[RunKey, FeedFigures]:
     """Return a node's figures; likewise none of one that does not decode."""
     try:
         return decode_figures(node)
     except CorruptDataError as error:
-        log.error("figures of a sorter service are not readable", extra={"code": error.code, "error": str(error)})
+        extra = {"code": error.code, "path": path, "error": str(error)}
+        log.error("figures of a sorter service are not readable", extra=extra)
         return {}
 
 
-def _values(client: ZooKeeperClient, folder: str) -> list[bytes]:
-    """Return what all services' nodes below a folder hold."""
+def _values(client: ZooKeeperClient, folder: str) -> list[tuple[str, bytes]]:
+    """Return the paths of all services' nodes below a folder, and what they hold."""
     services = [f"{folder}/{name}" for names in _answers(client.get_children_async, [folder]) for name in names]
     nodes = [
         f"{service}/{number}"
         for service, numbers in zip(services, _answers(client.get_children_async, services, _NO_NAMES), strict=True)
         for number in numbers
     ]
-    return [bytes(value) for value, _ in _answers(client.get_async, nodes)]
+    answers = _answers(client.get_async, nodes, _GONE)
+    return [(path, bytes(answer[0])) for path, answer in zip(nodes, answers, strict=True) if answer is not _GONE]
 
 
 def _answers(

@@ -17,7 +17,7 @@ from kazoo.exceptions import BadVersionError, KazooException, NodeExistsError, N
 from kazoo.handlers.threading import KazooTimeoutError
 
 from edges.zookeeper.client import ZooKeeperClient
-from edges.zookeeper.progress import readable_figures
+from edges.zookeeper.progress import readable_entries, readable_figures
 from schemas.errors import BusError
 from schemas.nodes.feed_figures import FeedFigures, RunKey, encode_figures
 from schemas.nodes.sorter_service import (
@@ -26,7 +26,6 @@ from schemas.nodes.sorter_service import (
     FeedEntry,
     ServicePaths,
     decode_assignment,
-    decode_entries,
     encode_entries,
     with_figures,
 )
@@ -312,17 +311,22 @@ class GroupState:
             time.sleep(FLUSH_S)
 
     def _load(self) -> dict[int, list[FeedEntry]]:
-        """Read what this service has said in an earlier life."""
-        stored = {number: decode_entries(node) for number, node in self._read(Part.PROGRESS)}
+        """Read what this service has said in an earlier life. A node that nobody can read says nothing, to owners too,
+        and is written anew: its changefeeds begin where their ``status`` is.
+        """
+        stored = {
+            number: readable_entries(node, self._path(NodeKey(Part.PROGRESS, number)))
+            for number, node in self._read(Part.PROGRESS)
+        }
         figures: dict[RunKey, FeedFigures] = {}
-        for _, node in self._read(Part.FIGURES):
-            figures |= readable_figures(node)
+        for number, node in self._read(Part.FIGURES):
+            figures |= readable_figures(node, self._path(NodeKey(Part.FIGURES, number)))
         return {number: [with_figures(entry, figures) for entry in entries] for number, entries in stored.items()}
 
     def _read(self, part: Part) -> Iterator[tuple[int, bytes]]:
         folder = self._folder(part)
         self._client.ensure_path_async(folder).get(timeout=ANSWER_S)
-        for name in self._children(folder):
+        for name in filter(str.isdecimal, self._children(folder)):
             node, stat = self._client.get_async(f"{folder}/{name}").get(timeout=ANSWER_S)
             self._versions[NodeKey(part, int(name))] = int(stat.version)
             yield int(name), bytes(node)

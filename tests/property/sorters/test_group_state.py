@@ -27,6 +27,7 @@ from schemas.nodes.sorter_service import (
     ServicePaths,
     decode_entries,
     encode_assignment,
+    encode_entries,
     with_figures,
 )
 from sorters.core.service.progress_book import key_of
@@ -346,3 +347,26 @@ def test_transactions_are_further_apart_the_more_the_last_one_wrote(monkeypatch:
     finally:
         state.close()
     assert written == [0, first, len(server.nodes[PATHS.entries("s", 0)][0]), 0]
+
+
+@pytest.mark.parametrize("node", [b"", b"\x00[", b"[1]", b'[{"namespace": "n"}]'])
+def test_service_begins_over_progress_that_nobody_can_read_and_keeps_the_rest(
+    node: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    server: Any = Server([])
+    whole = begun(1, 4)
+    server.nodes[PATHS.entries("s", 0)] = node, 3
+    server.nodes[PATHS.entry_figures("s", 0)] = node, 1
+    server.nodes[PATHS.entries("s", 1)] = encode_entries([whole]), 2
+    server.nodes[f"{PATHS.service_progress('s')}/of-whom"] = b"[]", 0
+    state = GroupState(server, PATHS, "s", lambda assignment: None, lambda: False)
+    try:
+        assert [record.__dict__["path"] for record in caplog.records] == [
+            PATHS.entries("s", 0),
+            PATHS.entry_figures("s", 0),
+        ]
+        state.begin(begun(0, 5))
+        del server.nodes[f"{PATHS.service_progress('s')}/of-whom"]
+        assert server.entries() == {"f0": begun(0, 5), "f1": whole}
+    finally:
+        state.close()

@@ -4,11 +4,15 @@ import json
 from collections.abc import Collection
 from dataclasses import asdict, dataclass, replace
 
+from kazoo.exceptions import NoNodeError
+
+from edges.zookeeper.node_cache import ANSWER_S
+from edges.zookeeper.session import Session
 from schemas.errors import CorruptDataError
 from schemas.ids import CaptureId, Ts
 from schemas.json_text import read_bool, read_int, read_json, read_text
-from schemas.nodes.changefeed import ChangefeedInfo, ChangefeedStatus
-from schemas.sink.topic import life_of
+from schemas.nodes.changefeed import ChangefeedInfo, ChangefeedStatus, ZkPaths
+from schemas.sink.topic import has_processors, life_of
 from schemas.sink_figures import NO_FIGURES, SinkFigures, figures_json, read_figures
 
 
@@ -140,12 +144,38 @@ def decode_applied(node: bytes) -> AppliedNode:
         raise CorruptDataError("applied node does not decode", node=node[:200], reason=repr(error)) from error
 
 
+def applied_ts(info: ChangefeedInfo, applied: AppliedNode | None) -> Ts:
+    """Return up to which ts the destination holds the changefeed's rows."""
+    return info.start_ts if applied is None or applied.life != life_of(info) else applied.checkpoint_ts
+
+
+def read_applied_ts(session: Session, paths: ZkPaths, info: ChangefeedInfo) -> Ts | None:
+    """Return up to which ts the destination holds the rows of a changefeed that has processors; None: it has none, or
+    nobody can tell: its leader writes a node that does not decode anew.
+
+    It changes all the time: who looks again and again asks only where it counts.
+
+    Raises:
+        ZooKeeperError, LeaseLostError
+    """
+    if not has_processors(info.sink_uri):
+        return None
+    path = paths.changefeed_applied(info.namespace, info.changefeed_id)
+    with session.requests("reading what is applied") as client:
+        try:
+            return applied_ts(info, decode_applied(client.get_async(path).get(timeout=ANSWER_S)[0]))
+        except NoNodeError:
+            return applied_ts(info, None)
+        except CorruptDataError:
+            return None
+
+
 def with_applied(info: ChangefeedInfo, status: ChangefeedStatus, applied: AppliedNode | None) -> ChangefeedStatus:
     """Return a status as users mean it: the checkpoint is what the destination holds, resolved what the sorter wrote.
 
     A changefeed is finished only when all is applied.
     """
-    done = info.start_ts if applied is None or applied.life != life_of(info) else applied.checkpoint_ts
+    done = applied_ts(info, applied)
     state = status.state
     if state == "finished" and info.target_ts is not None and done < info.target_ts:
         state = "normal"

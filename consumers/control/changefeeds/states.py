@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from kazoo.exceptions import BadVersionError, KazooException, NodeExistsError, NoNodeError, RolledBackError
 
 from consumers.control.changefeeds.feed_nodes import FeedNodes, FeedView
+from consumers.control.changefeeds.processor_nodes import read_applied_ts
 from consumers.control.changefeeds.verbs import feed_of
 from consumers.control.core.changefeeds.errors import WAITS, FeedError
 from consumers.control.core.changefeeds.service_plan import WantedFeed
@@ -198,7 +199,9 @@ class FeedStates:
     def _is_settled(self, name: FeedName, nodes: _Nodes) -> bool:
         """Tell whether nothing can follow: neither its nodes nor what it waits for have changed, and no time counts."""
         known = self._known.get(name)
-        if known is None or known.nodes is not nodes or not known.is_settled or known.feed.state == "pending":
+        if known is None or known.nodes is not nodes or not known.is_settled:
+            return False
+        if known.feed.state == "pending" or known.feed.retrying is not None:
             return False
         return self._held(nodes.info) == known.held
 
@@ -222,11 +225,14 @@ class FeedStates:
     def _messages(self, known: _Known, death: Death | None) -> Iterable[Message]:
         """Yield what a changefeed's status tells the machine; what was told before changes nothing."""
         now_s, status, epoch = self._clock(), known.nodes.progress, known.nodes.info.epoch
+        failure = status.failure if status is not None else None
         if status is not None:
-            yield SorterProgress(epoch, status.checkpoint_ts, status.resolved_ts, now_s)
+            has_failed = death is not None or (failure is not None and failure.epoch == known.feed.epoch)
+            is_asked = known.feed.runs and (has_failed or known.feed.retrying is not None)
+            applied_ts = read_applied_ts(self._session, self._paths, known.nodes.info) if is_asked else None
+            yield SorterProgress(epoch, status.checkpoint_ts, status.resolved_ts, now_s, applied_ts)
         known.held = self._held(known.nodes.info)
         yield WaitsForTables(known.held)
-        failure = status.failure if status is not None else None
         if failure is not None and failure.epoch == known.feed.epoch:
             if known.feed.runs:  # once: what follows from it is another epoch
                 known.deaths += failure.code == DIED
@@ -355,9 +361,7 @@ def _warned(feed: Feed, now_s: float) -> Feed:
     is over once the checkpoint has moved."""
     if feed.error is not None and feed.error.code in WAITS:
         return replace(feed, error=None, held=feed.error)
-    return replace(
-        feed, retrying=Retrying(since_s=now_s, attempt=0, retry_at_s=now_s, checkpoint_ts=feed.checkpoint_ts)
-    )
+    return replace(feed, retrying=Retrying(since_s=now_s, attempt=0, retry_at_s=now_s, reached_ts=feed.reached_ts))
 
 
 def _status_after(nodes: _Nodes, feed: Feed, known: _Known) -> ChangefeedStatus:

@@ -27,7 +27,7 @@ HEALS = FeedError(code="sorter.kafka_unreachable", message="kafka did not answer
 FOR_GOOD = FeedError(code="CDC:ErrDispatcherFailed", message="topic of what?")
 GONE = FeedError(code="CDC:ErrSnapshotLostByGC", message="lost")
 WAITS = FeedError(code="changefeed.table_held", message="waits for a table of its upstream: shop.orders")
-RETRYING = Retrying(since_s=900.0, attempt=0, retry_at_s=NOW_S, checkpoint_ts=Ts(50))
+RETRYING = Retrying(since_s=900.0, attempt=0, retry_at_s=NOW_S, reached_ts=Ts(50))
 ALL: tuple[ChangefeedState, ...] = ("normal", "warning", "pending", "stopped", "failed", "finished")
 
 
@@ -148,7 +148,27 @@ def test_changefeed_recovered_begins_its_back_off_anew_at_the_next_error() -> No
     state = step(state, moved(51, epoch=state.epoch))
     assert (state.state, state.error, state.retrying) == ("normal", None, None)
     state = step(state, Failed(HEALS, NOW_S + 5000, state.epoch))
-    assert state.retrying == Retrying(since_s=6000.0, attempt=0, retry_at_s=6010.0, checkpoint_ts=Ts(51))
+    assert state.retrying == Retrying(since_s=6000.0, attempt=0, retry_at_s=6010.0, reached_ts=Ts(51))
+
+
+def test_changefeed_whose_destination_stands_is_not_well_because_its_sorter_goes_on() -> None:
+    state, now_s, waits = feed("normal"), NOW_S, list[float]()
+    while state.state != "failed":
+        state = step(state, replace(moved(state.checkpoint_ts + 10, epoch=state.epoch), applied_ts=Ts(45)))
+        assert (state.state, state.error) == (("warning", HEALS) if waits else ("normal", None))
+        state = step(state, Failed(HEALS, now_s, state.epoch))
+        assert state.retrying is not None
+        waits.append(state.retrying.retry_at_s - now_s)
+        now_s = state.retrying.retry_at_s
+        state = step(state, Tick(now_s))
+    assert waits == [10, 20, 40, 80, 160, 320, 600, 600]
+
+
+def test_changefeed_whose_destination_moves_again_is_well() -> None:
+    state = step(feed("normal"), replace(moved(60), applied_ts=Ts(45)))
+    state = step(step(state, Failed(HEALS, NOW_S, 7)), Tick(NOW_S + 10))
+    state = step(state, replace(moved(70, epoch=state.epoch), applied_ts=Ts(46)))
+    assert (state.state, state.error, state.retrying) == ("normal", None, None)
 
 
 def test_changefeed_that_waits_for_a_table_keeps_its_sorter_and_says_why_until_it_waits_no_more() -> None:

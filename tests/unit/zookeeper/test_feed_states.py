@@ -8,6 +8,7 @@ from typing import cast
 import pytest
 
 from compose.operator.error_codes import catalogue
+from consumers.control.changefeeds.processor_nodes import AppliedNode, encode_applied
 from consumers.control.changefeeds.states import DIED, Death, FeedStates
 from consumers.control.changefeeds.verbs import feed_of
 from consumers.control.core.changefeeds import sink_errors
@@ -25,6 +26,7 @@ from schemas.nodes.changefeed import (
 )
 from schemas.nodes.failures import StoppingDdl
 from schemas.nodes.sorter_service import FeedEntry, FeedName, ServicePaths, encode_entries
+from schemas.sink.topic import life_of
 from tests.support.control.memory_zookeeper import MemoryZooKeeper
 from tests.support.processes.service_progress import entry
 
@@ -38,12 +40,13 @@ PROGRESS_PATH = ServicePaths(PATHS).entries("service-a", 0)
 class World:
     server: MemoryZooKeeper = field(default_factory=MemoryZooKeeper)
     now_s: float = 1000.0
+    sink_uri: str = "kafka://h:1/t?protocol=canal-json"
 
     def __post_init__(self) -> None:
         info = ChangefeedInfo(
             changefeed_id="cf",
             upstream=UpstreamId("u"),
-            sink_uri="kafka://h:1/t?protocol=canal-json",
+            sink_uri=self.sink_uri,
             start_ts=Ts(100),
             target_ts=Ts(900),
         )
@@ -180,11 +183,41 @@ def test_failure_that_comes_with_the_last_progress_in_one_transaction_is_judged_
     world.server.on_request = fold
     world.owner.look()
     feed = world.owner.feeds[NAME]
-    assert (feed.state, feed.checkpoint_ts, feed.retrying is not None and feed.retrying.checkpoint_ts) == (
+    assert (feed.state, feed.checkpoint_ts, feed.retrying is not None and feed.retrying.reached_ts) == (
         "pending",
         160,
         160,
     )
+
+
+def test_error_of_a_destination_stands_until_that_has_moved_though_its_sorter_goes_on() -> None:
+    world = World(sink_uri="mysql://u@h:1/")
+    info = decode_changefeed_info(world.server.nodes[INFO_PATH].value)
+
+    def applied(ts: int) -> None:
+        node = AppliedNode(life=life_of(info), checkpoint_ts=Ts(ts), rows_total=0, ddl_total=0)
+        world.server.write({PATHS.changefeed_applied(*NAME): encode_applied(node)})
+
+    applied(120)
+    world.progress(world.entry(150))
+    world.change(failed)
+    world.owner.look()
+    assert world.status().state == "pending"
+    world.now_s += 10
+    for checkpoint_ts in range(160, 200, 10):
+        world.progress(world.entry(checkpoint_ts, epoch=1))
+        world.owner.look()
+        error = world.status().error
+        assert (world.status().state, error and error.code) == ("warning", "raw_log.gone")
+    applied(121)
+    world.owner.look()
+    assert (world.status().state, world.status().error) == ("normal", None)
+    asked = len(world.server.asked)
+    applied(122)
+    world.progress(world.entry(210, epoch=1))
+    world.owner.look()
+    read = [path for what, path in world.server.asked[asked:] if what == "get"]
+    assert PROGRESS_PATH in read and PATHS.changefeed_applied(*NAME) not in read, "it changes all the time"
 
 
 def test_transition_that_another_has_overtaken_is_taken_from_what_it_wrote() -> None:

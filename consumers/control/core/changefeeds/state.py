@@ -83,7 +83,7 @@ class Retrying:
     attempt: int
     retry_at_s: float
     """When PENDING ends; in WARNING it lies in the past."""
-    checkpoint_ts: Ts
+    reached_ts: Ts
     """Of the last error: it must be passed before all is well again."""
 
 
@@ -95,6 +95,8 @@ class Feed:
     checkpoint_ts: Ts
     resolved_ts: Ts
     start_ts: Ts
+    applied_ts: Ts | None = None
+    """How far the destination is, where processors write there and it was asked for; None: as the checkpoint."""
     target_ts: Ts | None = None
     epoch: int = 0
     error: FeedError | None = None
@@ -107,6 +109,12 @@ class Feed:
     def runs(self) -> bool:
         """Whether a sorter should run, from the checkpoint, under the epoch."""
         return self.state in RUNNING
+
+    @property
+    def reached_ts(self) -> Ts:
+        """What must move after an error before all is well: of a destination that processors write to, its own ts, for
+        their sorter goes on whatever becomes of it."""
+        return self.checkpoint_ts if self.applied_ts is None else self.applied_ts
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +132,8 @@ class SorterProgress:
     checkpoint_ts: Ts
     resolved_ts: Ts
     now_s: float
+    applied_ts: Ts | None = None
+    """See :attr:`Feed.applied_ts`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +207,7 @@ def _on_tick(feed: Feed, now_s: float) -> Feed:
     retrying = feed.retrying
     if retrying is None:  # stored as pending by another process, whose clock is not ours: its wait begins anew
         wait_s = feed.patience.interval_s(0, 0.0)
-        first = Retrying(since_s=now_s, attempt=0, retry_at_s=now_s + wait_s, checkpoint_ts=feed.checkpoint_ts)
+        first = Retrying(since_s=now_s, attempt=0, retry_at_s=now_s + wait_s, reached_ts=feed.reached_ts)
         return replace(feed, retrying=first)
     if now_s < retrying.retry_at_s:
         return feed
@@ -211,10 +221,11 @@ def _on_progress(feed: Feed, message: SorterProgress) -> Feed:
         feed,
         checkpoint_ts=max(feed.checkpoint_ts, message.checkpoint_ts),
         resolved_ts=max(feed.resolved_ts, message.resolved_ts, message.checkpoint_ts),
+        applied_ts=message.applied_ts,
     )
     if feed.target_ts is not None and feed.checkpoint_ts >= feed.target_ts:
         return _rest(replace(feed, error=None, retrying=None), "finished")
-    if feed.retrying is not None and feed.checkpoint_ts > feed.retrying.checkpoint_ts:
+    if feed.retrying is not None and feed.reached_ts > feed.retrying.reached_ts:
         feed = replace(feed, error=None, retrying=None)
     return _on_held(feed, feed.held)
 
@@ -232,7 +243,7 @@ def _on_failed(feed: Feed, message: Failed) -> Feed:
         since_s=last.since_s if last else message.now_s,
         attempt=attempt,
         retry_at_s=message.now_s + feed.patience.interval_s(attempt, message.jitter),
-        checkpoint_ts=feed.checkpoint_ts,
+        reached_ts=feed.reached_ts,
     )
     return _rest(replace(feed, error=message.error, retrying=retrying), "pending")
 

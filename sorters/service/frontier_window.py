@@ -1,10 +1,10 @@
 """The newest records of a frontier topic, read and decoded once for all changefeeds that follow it.
 
-Epochs of all of them end at the same offsets, the window's beats: so their cuts are of the same rows, which need be
-gathered, mounted and encoded once (:mod:`sorters.service.shared_cuts`). A beat waits until all who want the one before
-it have it: where a round of all changefeeds takes longer than beats are apart, each would run a cut of its own else,
-and share nothing just when there is too much to do. Where many are further behind than that, their epochs end at marks
-(:mod:`sorters.core.service.cut_marks`).
+Epochs of all of one protocol end at the same offsets, its beats (:mod:`sorters.core.service.beats`): so their cuts are
+of the same rows, which need be gathered, mounted and encoded once (:mod:`sorters.service.shared_cuts`). A beat waits
+until all who want the one before it have it: where a round of all changefeeds takes longer than beats are apart, each
+would run a cut of its own else, and share nothing just when there is too much to do. Where many are further behind than
+that, their epochs end at marks (:mod:`sorters.core.service.cut_marks`).
 """
 
 import logging
@@ -19,6 +19,7 @@ from typing import Self
 from edges.kafka.tail import FrontierTail
 from schemas.errors import BusError
 from schemas.rawlog.frontier import FrontierRecord
+from sorters.core.service.beats import Beats
 from sorters.core.service.cut_marks import CutMarks
 from sorters.log.failures import HistoryLostError, bus_error
 from sorters.run.sources import FrontierSource
@@ -31,8 +32,6 @@ RECORDS_MAX = 20_000
 _READ_MAX = 1_000
 _LOOK_S, _LOOK_MIN_S = 0.5, 0.001
 _RETRY_S = 1.0
-BEAT_WAIT_MAX_S = 10.0
-"""For so long a beat waits for those who want the one before it: who has little to do waits no longer for others."""
 
 
 class FrontierWindow:
@@ -59,15 +58,14 @@ class FrontierWindow:
         self._first, self._next = start, start
         self._landed = start
         """The offset after the newest record that says that something has landed since the one before it."""
-        self._beat, self._beat_at_s, self._beat_cpu_s = start, -math.inf, 0.0
-        """Up to where epochs may go."""
-        self._wanting: set[object] = set()
-        """Who has been told of the last beat and has not read it: they wait for a permit."""
         self._last: FrontierRecord | None = None
         self._records: deque[FrontierRecord] = deque()
         self._error: BusError | None = None
-        self._changed = threading.Condition()
-        """Notified of beats: with a hundred changefeeds, waking all for each record takes longer than the records."""
+        self._lock = threading.Lock()
+        self._beats: dict[str, tuple[Beats, threading.Condition]] = {}
+        """By protocol; conditions, which share the lock, are notified of beats: with a hundred changefeeds, waking all
+        for each record takes longer than the records."""
+        self._closing = threading.Condition(self._lock)
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="frontier-window", daemon=True)
         self._thread.start()
@@ -82,32 +80,34 @@ class FrontierWindow:
         """The offset of the oldest record that is kept."""
         return self._first
 
-    def await_beat(self, start: int, timeout_s: float, who: object) -> bool:
-        """Wait until epochs may go beyond offset ``start``, or until the topic cannot be read. ``who`` is told so is
-        waited for, until it reads or leaves.
+    def await_beat(self, start: int, timeout_s: float, who: object, protocol: str = "") -> bool:
+        """Wait until epochs of a protocol may go beyond offset ``start``, or until the topic cannot be read. ``who`` is
+        told so is waited for, until it reads or leaves.
 
         Returns:
             False: it is not so after ``timeout_s``.
         """
-        with self._changed:
+        with self._lock:
             self._places[who] = start
-            is_due = self._changed.wait_for(
-                lambda: start < self._beat or self._error is not None or self._closed, timeout=timeout_s
+            beats, changed = self._beats_of(protocol)
+            is_due = changed.wait_for(
+                lambda: start < beats.end(self._next) or self._error is not None or self._closed, timeout=timeout_s
             )
             if is_due:
-                self._wanting.add(who)
+                beats.tell(who)
             return is_due
 
-    def read(self, start: int, count: int, who: object) -> list[FrontierRecord] | None:
-        """Return up to ``count`` records from offset ``start`` on, up to the last beat, or, where many are behind, up
-        to the next mark; None: ``start`` is not kept any more.
+    def read(self, start: int, count: int, who: object, protocol: str = "") -> list[FrontierRecord] | None:
+        """Return up to ``count`` records from offset ``start`` on, up to the protocol's beat, or, where many are
+        behind, up to the next mark; None: ``start`` is not kept any more.
 
         Raises:
             BusError: the topic cannot be read; it is tried again.
         """
-        with self._changed:
-            beat = self._beat
-            self._served(who)
+        with self._lock:
+            beats, changed = self._beats_of(protocol)
+            beat = beats.read(who, self._next, time.monotonic(), time.process_time())
+            self._move_on(beats, changed)
             if start < self._first:
                 return None
             if start < beat:
@@ -118,17 +118,31 @@ class FrontierWindow:
                 raise self._error
             return []
 
-    def leave(self, who: object) -> None:
+    def leave(self, who: object, protocol: str = "") -> None:
         """Wait for somebody no more."""
-        with self._changed:
+        with self._lock:
             self._places.pop(who, None)
-            self._served(who)
+            beats, changed = self._beats_of(protocol)
+            beats.leave(who)
+            self._move_on(beats, changed)
 
     def close(self) -> None:
-        with self._changed:
+        with self._lock:
             self._closed = True
-            self._changed.notify_all()
+            self._closing.notify_all()
+            self._wake_all()
         self._thread.join()
+
+    def _beats_of(self, protocol: str) -> tuple[Beats, threading.Condition]:
+        kept = self._beats.get(protocol)
+        if kept is None:
+            kept = self._beats[protocol] = Beats(self._first), threading.Condition(self._lock)
+            self._move_on(*kept)
+        return kept
+
+    def _wake_all(self) -> None:
+        for _, changed in self._beats.values():
+            changed.notify_all()
 
     def _run(self) -> None:
         while not self._closed:
@@ -139,26 +153,34 @@ class FrontierWindow:
             except Exception as error:
                 failure = bus_error(error)
                 log.warning("frontier is not readable", extra={"code": failure.code, "reason": str(failure)})
-                with self._changed:
+                with self._lock:
                     self._error = failure
-                    self._changed.notify_all()
-                    self._changed.wait_for(lambda: self._closed, timeout=_RETRY_S)
+                    self._wake_all()
+                    self._closing.wait_for(lambda: self._closed, timeout=_RETRY_S)
 
     def _look_s(self) -> float:
         """Return how long the next record may be waited for: no longer than until what is here is due. Where that waits
         for somebody, who comes last moves the beat on.
         """
-        due_s = self._due_at_s() - time.monotonic() if self._beat < self._next and not self._wanting else _LOOK_S
-        return min(max(due_s, _LOOK_MIN_S), _LOOK_S)
+        with self._lock:
+            due_at_s = min(
+                (
+                    self._due_at_s(beats)
+                    for beats, _ in self._beats.values()
+                    if beats.is_stale(self._next) and not beats.is_wanted()
+                ),
+                default=math.inf,
+            )
+        return min(max(due_at_s - time.monotonic(), _LOOK_MIN_S), _LOOK_S)
 
-    def _due_at_s(self) -> float:
+    def _due_at_s(self, beats: Beats) -> float:
         """Return when the next beat is due: later, where nothing has landed since the last."""
-        rest_s = self._rest_s(time.process_time() - self._beat_cpu_s)
-        return self._beat_at_s + (rest_s if self._beat < self._landed else quiet_s(rest_s))
+        rest_s = self._rest_s(time.process_time() - beats.set_cpu_s)
+        return beats.set_at_s + (rest_s if beats.end(self._next) < self._landed else quiet_s(rest_s))
 
     def _take(self, records: list[FrontierRecord]) -> None:
         record_bytes = self._record_bytes()
-        with self._changed:
+        with self._lock:
             if records:
                 self._error = None
             for record in records:
@@ -172,21 +194,12 @@ class FrontierWindow:
                 self._records.popleft()
                 self._first += 1
             self._marks.forget(self._first)
-            self._move_on()
+            for beats, changed in self._beats.values():
+                self._move_on(beats, changed)
 
-    def _served(self, who: object) -> None:
-        if who in self._wanting:
-            self._wanting.discard(who)
-            self._move_on()
-
-    def _move_on(self) -> None:
-        """Make what is here a beat, if that is due, and if nobody wants the last one any more."""
-        now_s = time.monotonic()
-        if self._wanting and now_s < self._beat_at_s + BEAT_WAIT_MAX_S:
-            return
-        if self._beat < self._next and now_s >= self._due_at_s():
-            self._beat, self._beat_at_s, self._beat_cpu_s = self._next, now_s, time.process_time()
-            self._changed.notify_all()
+    def _move_on(self, beats: Beats, changed: threading.Condition) -> None:
+        if beats.open(self._next, time.monotonic(), self._due_at_s(beats)):
+            changed.notify_all()
 
 
 def _is_quiet(last: FrontierRecord, record: FrontierRecord) -> bool:
@@ -202,8 +215,11 @@ class WindowFollower:
     Who has read something holds a permit of the ``pace`` until it reads on.
     """
 
-    def __init__(self, window: FrontierWindow, frontier: FrontierSource, start: int, pace: EpochPace) -> None:
+    def __init__(
+        self, window: FrontierWindow, frontier: FrontierSource, start: int, pace: EpochPace, protocol: str = ""
+    ) -> None:
         self._window, self._frontier, self._at, self._pace = window, frontier, start, pace
+        self._protocol = protocol
         self._holds = False
 
     def __enter__(self) -> Self:
@@ -213,17 +229,17 @@ class WindowFollower:
     def __exit__(self, *_: object) -> None:
         self._holds = False
         self._pace.leave(self)
-        self._window.leave(self)
+        self._window.leave(self, self._protocol)
 
     def read(self, count: int, timeout_s: float) -> list[FrontierRecord]:
         """See :class:`~sorters.run.sources.Follower`; none, too, where there is no permit in time."""
         self._give_back()
-        if not self._window.await_beat(self._at, timeout_s, self):
+        if not self._window.await_beat(self._at, timeout_s, self, self._protocol):
             return []
         self._holds = self._pace.take(self, timeout_s)
         if not self._holds:
             return []
-        records = self._window.read(self._at, count, self)
+        records = self._window.read(self._at, count, self, self._protocol)
         if records is None:
             records = list(self._frontier.read(self._at, min(self._at + count, self._window.first)))
         self._at += len(records)

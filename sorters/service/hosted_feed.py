@@ -69,8 +69,8 @@ class FeedHome:
     status_pace: StatusPace
     is_lost: Callable[[], bool]
     """Whether the lease of the session is over."""
-    sources: Callable[[UpstreamId, Ts], RunSources]
-    """Return what a changefeed of an upstream reads by, from its checkpoint on."""
+    sources: Callable[[UpstreamId, Ts, str], RunSources]
+    """Return what a changefeed of an upstream reads by, from its checkpoint on; those of a protocol share cuts."""
     spark: Session
     run_by: RunBy
     """What the service says of who runs cuts."""
@@ -263,7 +263,7 @@ class HostedFeed:
         return LakeRun(
             home.spark,
             own=OwnReads(image_name, raw_config, topics, home.data_dir.joinpath("sorters", *self.assigned.name)),
-            sources=home.sources(info.upstream, entry.checkpoint_ts),
+            sources=home.sources(info.upstream, entry.checkpoint_ts, config.protocol),
             info=info,
             config=config,
             checkpoint_ts=entry.checkpoint_ts,
@@ -292,7 +292,7 @@ class HostedFeed:
             on_progress=lambda progress: self._on_progress(progress, info),
             checkpoint_dir="/".join((checkpoint_dir, home.cluster, namespace, changefeed_id)) if checkpoint_dir else "",
             begun=LastBegun(begun, self._begin),
-            sources=home.sources(info.upstream, entry.checkpoint_ts),
+            sources=home.sources(info.upstream, entry.checkpoint_ts, config.protocol),
             counts=CountNodes(home.client, home.paths, namespace, changefeed_id),
             run_by=home.run_by,
             share=self._share,

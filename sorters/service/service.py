@@ -232,7 +232,7 @@ class SorterService:
         """Say for whose sake the process ends, if for anybody's: it is about to end at once."""
         self._vitals.stop()
 
-    def _sources(self, upstream: UpstreamId, checkpoint_ts: Ts) -> SharedSources:
+    def _sources(self, upstream: UpstreamId, checkpoint_ts: Ts, protocol: str) -> SharedSources:
         with self._opening:
             shared = self._logs.get(upstream)
             if shared is not None and shared.is_broken:
@@ -242,7 +242,7 @@ class SorterService:
                 topics = raw_topics(upstream, self._options.raw_prefix)
                 runs_cuts = not is_cluster(self._options.master)
                 shared = self._logs[upstream] = SharedLog(self._raw_config, topics, runs_cuts=runs_cuts)
-            return shared.sources(checkpoint_ts)
+            return shared.sources(checkpoint_ts, protocol)
 
     def _close_idle_logs(self) -> None:
         """Close what nobody has read by for a while, and what is broken and not read by any more."""

@@ -94,23 +94,23 @@ class SharedLog:
         """Return for how long nobody has read by it."""
         return 0.0 if self._users else time.monotonic() - self._idle_since
 
-    def sources(self, checkpoint_ts: Ts) -> "SharedSources":
-        """Return what one changefeed reads by, from its checkpoint on."""
+    def sources(self, checkpoint_ts: Ts, protocol: str) -> "SharedSources":
+        """Return what one changefeed reads by, from its checkpoint on. Those of one protocol run the same cuts."""
         view: SchemaView | SchemaFeed | None = self._schemas.view(checkpoint_ts)
         if view is None:  # it lags: what it needs of old schemas, the others have let go
             view = SchemaFeed(self._config, self._topics.ddl)
         with self._checking:
             self._users += 1
-        return SharedSources(self, view)
+        return SharedSources(self, view, protocol)
 
     def leave(self) -> None:
         """A changefeed reads by it no more."""
         with self._checking:
             self._users, self._idle_since = self._users - 1, time.monotonic()
 
-    def follow(self, start: int) -> WindowFollower:
+    def follow(self, start: int, protocol: str) -> WindowFollower:
         """See :class:`~sorters.run.sources.RunSources`."""
-        return WindowFollower(self._window, self.frontier, start, self._pace)
+        return WindowFollower(self._window, self.frontier, start, self._pace, protocol)
 
     def check(self) -> None:
         """See :meth:`~sorters.run.sources.RunSources.check_log`; what was just found is not asked for again."""
@@ -131,13 +131,14 @@ class SharedLog:
 class SharedSources:
     """A changefeed's :class:`~sorters.run.sources.RunSources` in a shared log."""
 
-    def __init__(self, shared: SharedLog, schemas: SchemaView | SchemaFeed) -> None:
+    def __init__(self, shared: SharedLog, schemas: SchemaView | SchemaFeed, protocol: str) -> None:
+        self._protocol = protocol
         self._shared, self.schemas, self.frontier = shared, schemas, shared.frontier
         self.proofs, self.states = shared.proofs, shared.states
 
     def follow(self, start: int) -> WindowFollower:
         """See :class:`~sorters.run.sources.RunSources`."""
-        return self._shared.follow(start)
+        return self._shared.follow(start, self._protocol)
 
     def raw_reader(self, stopped: Callable[[], bool]) -> WindowReader:
         """See :class:`~sorters.run.sources.RunSources`."""

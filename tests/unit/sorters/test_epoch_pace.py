@@ -11,6 +11,7 @@ import pytest
 
 from schemas.ids import Ts
 from schemas.rawlog.frontier import FrontierRecord
+from sorters.core.service import beats
 from sorters.core.service.cut_marks import CROWD, CUT_BYTES
 from sorters.run.sources import FrontierSource
 from sorters.service import frontier_window
@@ -29,13 +30,13 @@ class Window:
     def __init__(self) -> None:
         self.records: list[FrontierRecord] = []
 
-    def await_beat(self, start: int, timeout_s: float, who: object) -> bool:
+    def await_beat(self, start: int, timeout_s: float, who: object, protocol: str) -> bool:
         return start < len(self.records)
 
-    def read(self, start: int, count: int, who: object) -> list[FrontierRecord]:
+    def read(self, start: int, count: int, who: object, protocol: str) -> list[FrontierRecord]:
         return self.records[start : start + count]
 
-    def leave(self, who: object) -> None:
+    def leave(self, who: object, protocol: str) -> None:
         """Nobody is waited for."""
 
 
@@ -202,12 +203,13 @@ def test_alone_a_record_that_has_landed_is_a_beat_at_once_and_the_quiet_one_a_wh
             tail.records.put(landed(10 + number))
             assert window.await_beat(number, 60.0, "one")
             assert window.read(number, 9, "one") == [landed(10 + number)]
-        beat_at_s = window._beat_at_s
+        kept, _ = window._beats[""]
+        beat_at_s = kept.set_at_s
         quiet = replace(landed(12), resolved_ts=Ts(13))
         tail.records.put(quiet)
         assert window.await_beat(3, 60.0, "one")
-        assert window._beat_at_s - beat_at_s >= QUIET_S
         assert window.read(3, 9, "one") == [quiet]
+        assert kept.set_at_s - beat_at_s >= QUIET_S
     finally:
         window.close()
 
@@ -237,6 +239,34 @@ def test_beat_waits_for_all_who_were_told_of_the_last_one_so_that_they_run_the_s
         window.close()
 
 
+def test_beat_is_set_by_the_first_who_reads_so_that_it_is_of_what_is_there_then(tail: Tail) -> None:
+    window = FrontierWindow({}, "frontier", 0)
+    try:
+        taken(tail, 10)
+        assert all(window.await_beat(0, 60.0, who) for who in ("first", "second"))
+        taken(tail, 11)  # while both wait for a permit
+        assert window.read(0, 100, "first") == [landed(10), landed(11)]
+        taken(tail, 12)
+        assert window.read(0, 100, "second") == [landed(10), landed(11)]
+    finally:
+        window.close()
+
+
+def test_protocols_wait_for_none_of_each_other(tail: Tail) -> None:
+    window = FrontierWindow({}, "frontier", 0)
+    try:
+        taken(tail, 10)
+        for protocol in ("avro", "simple"):
+            assert window.await_beat(0, 60.0, protocol, protocol)
+        assert window.read(0, 100, "avro", "avro") == [landed(10)]
+        taken(tail, 11)
+        assert window.await_beat(1, 0.0, "avro", "avro")
+        assert window.read(1, 100, "avro", "avro") == [landed(11)]
+        assert window.read(0, 100, "simple", "simple") == [landed(10), landed(11)]
+    finally:
+        window.close()
+
+
 def test_who_runs_a_cut_is_not_waited_for(tail: Tail) -> None:
     window = FrontierWindow({}, "frontier", 0)
     try:
@@ -257,10 +287,11 @@ def test_beat_waits_for_a_bounded_time(tail: Tail, monkeypatch: pytest.MonkeyPat
     window = FrontierWindow({}, "frontier", 0)
     try:
         taken(tail, 10)
-        assert window.await_beat(0, 60.0, "never reads")
+        assert all(window.await_beat(0, 60.0, who) for who in ("never reads", "one"))
+        assert window.read(0, 100, "one") == [landed(10)]
         taken(tail, 11)
         assert not window.await_beat(1, 0.0, "one")
-        monkeypatch.setattr(frontier_window, "BEAT_WAIT_MAX_S", 0.0)
+        monkeypatch.setattr(beats, "BEAT_WAIT_MAX_S", 0.0)
         assert window.await_beat(1, 60.0, "one"), "with no other record to come"
     finally:
         window.close()

@@ -1,5 +1,6 @@
 """Follows the frontier topic: records as they are published, from an offset on, and none of them missing."""
 
+import logging
 from collections.abc import Mapping
 from typing import Self
 
@@ -8,7 +9,9 @@ from confluent_kafka import TopicPartition
 from edges.kafka.errors import address_of
 from edges.kafka.offsets import NextRecords, offsets_consumer
 from schemas.errors import CorruptDataError
-from schemas.rawlog.frontier import FrontierRecord, decode_frontier
+from schemas.rawlog.frontier import NOBODYS, FrontierRecord, decode_frontier, is_nobodys
+
+log = logging.getLogger(__name__)
 
 _FETCH_WAIT_MS = 500
 """A fetch that has nothing to bring waits so long at the broker; what is published meanwhile it brings at once."""
@@ -43,11 +46,15 @@ class FrontierTail:
 
 
 def decoded_frontier(value: bytes, topic: str, offset: int) -> FrontierRecord:
-    """Return a record of the frontier topic.
+    """Return a record of the frontier topic; :data:`NOBODYS` in place of one that no owner has written.
 
     Raises:
-        CorruptDataError: it does not decode; its topic and offset are said.
+        CorruptDataError: it is an owner's and does not decode; its topic and offset are said.
     """
+    if is_nobodys(value):
+        extra = {"topic": topic, "offset": offset, "bytes": len(value)}
+        log.error("a record of the frontier topic is no owner's, and is passed over", extra=extra)
+        return NOBODYS
     try:
         return decode_frontier(value)
     except CorruptDataError as error:

@@ -13,7 +13,7 @@ The format, for readers in other languages: docs/formats/raw-log.md §4.
 
 import json
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Final, Literal, get_args
 
 from schemas.errors import CorruptDataError
 from schemas.ids import Ts
@@ -40,6 +40,10 @@ class DdlRecord:
     payload: dict[str, Any]
 
 
+_BEGINNING: Final = b'{"kind"'
+"""Of each record that a capture of any version has written."""
+
+
 def encode_ddl_record(record: DdlRecord) -> bytes:
     """Return the Kafka record value."""
     return json.dumps(
@@ -53,6 +57,12 @@ def encode_ddl_record(record: DdlRecord) -> bytes:
         separators=(",", ":"),
         ensure_ascii=False,
     ).encode()
+
+
+def is_stray(value: bytes) -> bool:
+    """Tell whether no capture has written a record: somebody has put it into the wrong topic, say. One that begins as a
+    capture's and does not decode may be a job, and nobody may pass it over."""
+    return not value.startswith(_BEGINNING)
 
 
 def decode_ddl_record(value: bytes) -> DdlRecord:

@@ -145,6 +145,13 @@ class FrontierRecord:
         )
 
 
+NOBODYS: Final = FrontierRecord(owner_rev=-1, resolved_ts=Ts(0), high=(), low=(), ddl_high=0, repeat_high=())
+"""What readers take in place of a record that no owner has written: like one of an owner that was replaced before any
+other, it says nothing (:func:`follow_frontier`), and all readers agree on that."""
+_BEGINNING: Final = b'{"owner_rev"'
+"""Of each record that an owner of any version has written."""
+
+
 def widened(offsets: tuple[int, ...], partitions: int) -> tuple[int, ...]:
     """Return offsets of partitions, with 0 for those that have come since."""
     return offsets + (0,) * (partitions - len(offsets))
@@ -204,6 +211,12 @@ def encode_frontier(record: FrontierRecord) -> bytes:
         },
         separators=(",", ":"),
     ).encode()
+
+
+def is_nobodys(value: bytes) -> bool:
+    """Tell whether no owner has written a record: somebody has put it into the wrong topic, say. One that begins as an
+    owner's and does not decode may have been published, and nobody may pass it over."""
+    return not value.startswith(_BEGINNING)
 
 
 def decode_frontier(value: bytes) -> FrontierRecord:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from edges.kafka.offsets import TopicReader
 from edges.kafka.tail import decoded_frontier
 from schemas.ids import Ts
-from schemas.rawlog.frontier import FrontierRecord, follow_frontier
+from schemas.rawlog.frontier import NOBODYS, FrontierRecord, follow_frontier
 from sorters.log.failures import HistoryLostError
 
 LOOK_BACK_RECORDS = 256
@@ -77,9 +77,11 @@ class FrontierReader:
         first, end = self._reader.bounds()
         low, high = first, end
         while low < high:
-            middle = (low + high) // 2
-            if next(self.read(middle, middle + 1)).resolved_ts <= after_ts:
-                low = middle + 1
+            middle = at = (low + high) // 2
+            while at < high and (record := next(self.read(at, at + 1))) is NOBODYS:
+                at += 1
+            if at < high and record.resolved_ts <= after_ts:
+                low = at + 1
             else:
                 high = middle
         if low == first and end > 0:

@@ -5,6 +5,7 @@ the cut is known (:meth:`sorters.run.preparation.Preparation.begin`).
 """
 
 import contextlib
+import logging
 from collections.abc import Mapping
 
 from edges.kafka.offsets import TopicReader
@@ -12,7 +13,9 @@ from schemas.ddl.bad_jobs import BadJob, BadJobs
 from schemas.ddl.schema_store import SchemaStore
 from schemas.errors import CorruptDataError
 from schemas.ids import Ts
-from schemas.rawlog.ddl_record import decode_ddl_record
+from schemas.rawlog.ddl_record import decode_ddl_record, is_stray
+
+log = logging.getLogger(__name__)
 
 
 class SchemaFeed:
@@ -44,6 +47,10 @@ class SchemaFeed:
         changed = False
         for offset, value in self._reader.read(self._next, ddl_end):
             where = {"topic": self._reader.topic, "offset": offset}
+            if is_stray(value):
+                log.error("a record of the ddl topic is no capture's, and is passed over", extra=where)
+                self._next = offset + 1
+                continue
             try:
                 record = decode_ddl_record(value)
             except CorruptDataError as error:
@@ -74,6 +81,8 @@ def schemas_at(config: Mapping[str, object], topic: str, ts: Ts) -> SchemaStore 
     store, bad_jobs = SchemaStore.empty(), BadJobs()
     with contextlib.closing(TopicReader(config, topic)) as reader:
         for offset, value in reader.read(*reader.bounds()):
+            if is_stray(value):
+                continue
             try:
                 record = decode_ddl_record(value)
             except CorruptDataError as error:

@@ -11,8 +11,9 @@ from edges.kafka.access import KafkaAccess
 from edges.kafka.errors import HistoryLostError, KafkaUnreachableError
 from edges.kafka.offsets import TopicReader
 from edges.kafka.producer import ordered_producer
+from edges.kafka.tail import decoded_frontier
 from schemas.errors import Action, BusError
-from schemas.rawlog.frontier import FrontierRecord, decode_frontier, encode_frontier, follow_frontier, widened
+from schemas.rawlog.frontier import NOBODYS, FrontierRecord, encode_frontier, follow_frontier, widened
 
 log = logging.getLogger(__name__)
 
@@ -90,7 +91,8 @@ class FrontierTopic:
         start, end = self.offsets()
         newest: FrontierRecord | None = None
         for _, record in self.read(max(start, end - TAIL_RECORDS), end):
-            newest = follow_frontier(newest, record)
+            if record is not NOBODYS:
+                newest = follow_frontier(newest, record)
         if newest is None and end > 0:
             raise FrontierLostError(
                 "no owner has published for longer than the frontier topic's retention, so changes are missing in the "
@@ -113,15 +115,16 @@ class FrontierTopic:
         last, usable = end, None
         while first < last:
             middle = (first + last) // 2
-            record = next(self.read(middle, end), (0, None))[1]
+            at, record = next(((at, read) for at, read in self.read(middle, end) if read is not NOBODYS), (end, None))
             if record is None:
-                break
+                last = middle
+                continue
             # A partition that has come since the record: all of it is above.
             lows = widened(record.low, len(log_starts))
             if all(low >= start for low, start in zip(lows, log_starts, strict=False)):
                 usable, last = record, middle
             else:
-                first = middle + 1
+                first = at + 1
         return usable
 
     def offsets(self) -> tuple[int, int]:
@@ -147,7 +150,7 @@ class FrontierTopic:
             if record is None:
                 return
             offset, value = record
-            yield offset, decode_frontier(value)
+            yield offset, decoded_frontier(value, self._topic, offset)
 
     def close(self) -> None:
         """Close the clients; nothing is buffered, because :meth:`publish` waits."""

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Literal
 
 from consumers.processors.apply.connection import Connect
 from consumers.verify.at_once import at_once
@@ -28,7 +29,7 @@ from schemas.errors import ConfigError
 from schemas.ids import Ts
 
 RETRY_S = 0.2
-_LONE = "the table is not at the "
+Side = Literal["source", "destination"]
 
 Proofs = Callable[[str, Ts], ProofAnswer]
 """Returns what a changefeed's sorter says of a table, ``schema.table``, at a ts."""
@@ -66,11 +67,8 @@ class TablePair:
 class _Found:
     outcome: TableOutcome
     border: Border
-
-    @property
-    def is_lone(self) -> bool:
-        """Only one side has the table."""
-        return self.outcome.reason.startswith(_LONE)
+    lacks: Side | None = None
+    """Which side alone has not the table."""
 
 
 class TableCheck:
@@ -91,7 +89,7 @@ class TableCheck:
             DestinationUnreachableError, DestinationRefusedError: a server does not answer, or refuses.
         """
         deadline = time.monotonic() + self._settings.wait_s
-        lone = ""
+        lacks: Side | None = None
         while True:
             try:
                 seen = self._once(pair, deadline)
@@ -102,8 +100,8 @@ class TableCheck:
                 return _not_compared(pair, error)
             else:
                 # Which tables there are stands in no snapshot: a DDL that has run since it was opened shows already.
-                before, lone = lone, seen.outcome.reason if seen is not None and seen.is_lone else ""
-                is_whole = seen is not None and seen.border.is_whole and lone == before
+                before, lacks = lacks, None if seen is None else seen.lacks
+                is_whole = seen is not None and seen.border.is_whole and lacks == before
                 is_final = seen is not None and (seen.outcome.verdict is Verdict.SAME or is_whole)
                 if seen is not None and (is_final or time.monotonic() >= deadline):
                     return seen.outcome if is_final else _said_doubt(seen)
@@ -117,10 +115,10 @@ class TableCheck:
             if answer is not None and answer.is_between and time.monotonic() < deadline:
                 return None
             with self._source_at(border.ts) as source:
-                outcome = self._compare(pair, source, seen, border.ts)
+                outcome, lacks = self._compare(pair, source, seen, border.ts)
                 if answer is not None and outcome.key:
                     outcome = self._with_proof(outcome, answer, pair, source, seen)
-                return _Found(outcome, border)
+                return _Found(outcome, border, lacks)
 
     def _told(self, pair: TablePair, ts: Ts, deadline: float) -> ProofAnswer | None:
         """Return what the sorter says of a table at ``ts``; what it has not told yet is waited for."""
@@ -153,7 +151,8 @@ class TableCheck:
         verdict = Verdict.DIFFERENT if odd else outcome.verdict
         return replace(outcome, proof=answer.proof, odd=odd, verdict=verdict)
 
-    def _compare(self, pair: TablePair, source: SideReader, seen: Snapshot, ts: Ts) -> TableOutcome:
+    def _compare(self, pair: TablePair, source: SideReader, seen: Snapshot, ts: Ts) -> tuple[TableOutcome, Side | None]:
+        """Return what is found, and which side alone has not the table."""
         destination = SideReader(seen.connection, "destination")
         there = [row.name for row in destination.columns(pair.destination)]
         columns = source.columns(pair.source)
@@ -162,15 +161,15 @@ class TableCheck:
         )
         if not columns or not there:
             if not columns and not there:
-                return replace(outcome, reason="neither side has the table")
-            reason = f"{_LONE}{'destination' if columns else 'source'}"
-            return replace(outcome, verdict=Verdict.DIFFERENT, reason=reason)
+                return replace(outcome, reason="neither side has the table"), None
+            lacks: Side = "destination" if columns else "source"
+            return replace(outcome, verdict=Verdict.DIFFERENT, reason=f"the table is not at the {lacks}"), lacks
         what = compared(columns, source.keys(pair.source), there, destination.dialect)
         if not what.columns:
-            return replace(outcome, verdict=Verdict.NOT_COMPARED, reason="no column can be compared")
+            return replace(outcome, verdict=Verdict.NOT_COMPARED, reason="no column can be compared"), None
         if self._settings.needs_key and not what.has_key:
             reason = "the changefeed leaves tables without a key out (force-replicate is off)"
-            return replace(outcome, verdict=Verdict.NOT_COMPARED, reason=reason)
+            return replace(outcome, verdict=Verdict.NOT_COMPARED, reason=reason), None
         outcome = replace(
             outcome,
             key=tuple(column.name for column in what.key),
@@ -178,7 +177,7 @@ class TableCheck:
             missing_columns=what.missing,
             verdict=Verdict.DIFFERENT if what.missing else Verdict.SAME,
         )
-        return RangeCheck(
+        checked = RangeCheck(
             source=source,
             source_table=pair.source,
             other=destination,
@@ -187,6 +186,7 @@ class TableCheck:
             range_rows=self._settings.range_rows,
             keys_max=self._settings.keys_max,
         ).compare(outcome)
+        return checked, None
 
 
 def _said_doubt(seen: _Found) -> TableOutcome:

@@ -25,14 +25,15 @@ from sorters.core.lake.resync import LakeResync
 from sorters.log.failures import bus_error
 from sorters.run.lake.catalog import LakeCatalog, lake_owner
 from sorters.run.lake.maintenance import Compacted, compact, expire
+from sorters.run.lake.moves import CONFLICT
 from sorters.run.lake.rows import LakeRows
 from sorters.run.lake.table import LakeTable
 from sorters.spark.session import create_session
 
 Done = TypeVar("Done")
 _RESYNCED: Final = "a resync has begun and is not over: which files are from before would not be known any more"
-_OVERTAKEN: Final = ("CommitFailedException", "ValidationException")
-"""Iceberg's, of a table that has moved since a commit to it was begun."""
+_OVERTAKEN: Final = (CONFLICT, "ValidationException")
+"""Iceberg's: the second where files that it was to rewrite are gone."""
 _WHAT_HELPS: Final = (
     "let the changefeed run, and compact again: its sorter lets the table forget the resync when that is whole; where "
     "it has ended early, with the table's next rows, or within compaction-interval (an hour where that is 0s)"

@@ -9,6 +9,7 @@ answer lost. One that another writer has moved lets none move; its rows are writ
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from schemas.ids import Ts
 from sorters.core.lake.errors import LakeOvertakenError
@@ -21,7 +22,8 @@ log = logging.getLogger(__name__)
 
 OVERTAKEN_MAX = 3
 """How often a commit begins again before the run fails, and with it is tried again after a while."""
-_CONFLICT = "CommitFailedException"
+CONFLICT: Final = "CommitFailedException"
+"""Iceberg's, of a table that has moved since a commit to it was begun."""
 _NOT_OFFERED = ("UnsupportedOperationException", "NoSuchTableException", "RESTException")
 """The endpoint is not among those that the server names; it answers 404; 405. Each may mean other things besides."""
 
@@ -136,7 +138,7 @@ def _commit(
 
 def _judge(error: _Refused | None, *, is_whole: bool) -> None:
     """Go on where one table was overtaken; raise what else has kept tables where they were."""
-    if error is None or error.kind == _CONFLICT:
+    if error is None or error.kind == CONFLICT:
         log.info("lake tables have not moved: one was written by others", extra={"reason": error and error.reason})
         return
     if error.kind in _NOT_OFFERED and is_whole:

@@ -47,6 +47,9 @@ EXECUTOR_REDACTION = f"spark.executorEnv.{REDACT_VARIABLE}"
 DRIVER_MEMORY = "1500m"
 """Heap of the one JVM of ``local[n]``: sorts spill to disk, so more only makes fewer spills."""
 EVENT_LOG_PART = "32m"
+SHOWN_AS_STARS = r"(?i)secret|password|token|access[-.]?key|credential|authorization|jaas|keystore|\.pem"
+"""Settings whose values Spark's UI and event log do not show: Spark's own, and what a Kafka client of Java and catalogs
+of Iceberg take their secrets in."""
 PATHS = frozenset(
     {"spark.archives", "spark.files", "spark.jars", "spark.submit.pyFiles"}
     | {f"spark.yarn.dist.{what}" for what in ("archives", "files", "jars")}
@@ -191,8 +194,7 @@ def _settings(master: str, app: str, data_dir: Path, driver_memory: str) -> dict
         "spark.ui.enabled": "false",
         # A GET would do, without a login: any page in a browser on this machine could send it.
         "spark.ui.killEnabled": "false",
-        # Spark's own, and what a Kafka client of Java takes its secrets in.
-        "spark.redaction.regex": r"(?i)secret|password|token|access[.]?key|jaas|keystore|\.pem",
+        "spark.redaction.regex": SHOWN_AS_STARS,
         "spark.ui.showConsoleProgress": "false",
         "spark.speculation": "false",
         # One attempt beside another must not write: a lost run fails the job (sorters.spark.jobs.own_job).

@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from schemas.config.lake_rules import S3_FILE_IO
+from schemas.masking import is_secret_name
 from sorters.core.lake.columns import OP
 from sorters.core.lake.errors import LakeJarMissingError
 from sorters.run.lake.names import CATALOG, LakeName, quoted
@@ -52,6 +53,7 @@ class LakeRows:
         }
         for key, value in settings.items():
             self._session.conf.set(key, value)
+        self._secret = [f"spark.sql.catalog.{CATALOG}.{key}" for key in options if is_secret_name(key)]
 
     @property
     def session(self) -> Any:
@@ -69,6 +71,10 @@ class LakeRows:
             # Whose settings are read is a matter of the thread, not of the session that is asked.
             self._session._jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(session)
             self._catalog = session.sessionState().catalogManager().catalog(CATALOG).icebergCatalog()
+            # It has read them. Spark writes the settings of a session into its event log with each job, as they are:
+            # it redacts those of the whole process alone.
+            for key in self._secret:
+                self._session.conf.unset(key)
         return self._catalog
 
     def close(self) -> None:

@@ -89,3 +89,25 @@ def test_catalog_that_nobody_asked_for_is_not_opened_to_be_closed() -> None:
     spark = MagicMock()
     LakeRows(spark, {"type": "rest"}, "b").close()
     spark.newSession.return_value._jsparkSession.sessionState.assert_not_called()
+
+
+def test_secrets_of_a_catalog_leave_the_sessions_settings_when_it_has_read_them() -> None:
+    spark = MagicMock()
+    session = spark.newSession.return_value
+    held = dict[str, str]()
+    session.conf.set.side_effect = held.__setitem__
+    session.conf.unset.side_effect = held.pop
+    read = list[dict[str, str]]()
+
+    def catalog(_: str) -> MagicMock:
+        read.append(dict(held))
+        return MagicMock()
+
+    session._jsparkSession.sessionState().catalogManager().catalog.side_effect = catalog
+    named = {"credential": "u:p", "token": "t", "jdbc.password": "w", "s3.access-key-id": "a"}
+    rows = LakeRows(spark, {"type": "rest", "uri": "http://h", **named}, "b")
+    assert rows.catalog() is rows.catalog()
+    (seen,) = read
+    assert {name: seen[f"spark.sql.catalog.lake.{name}"] for name in named} == named
+    assert held["spark.sql.catalog.lake.uri"] == "http://h"
+    assert not named.keys() & {key.removeprefix("spark.sql.catalog.lake.") for key in held}

@@ -47,6 +47,7 @@ def check_lake(config: ChangefeedConfig, origin: Origin) -> None:
         raise origin.not_yet(("integrity", "integrity-check-level"), text)
     _check_namespace(lake.namespace, origin)
     _check_catalog(lake, origin)
+    _check_oauth2(lake, origin)
     if lake.catalog != "rest":  # whose server knows where its tables stand; it may want a name of its own
         _check_warehouse(lake, origin)
     _check_s3(lake, origin)
@@ -72,6 +73,27 @@ def _check_catalog(lake: IcebergConfig, origin: Origin) -> None:
         raise origin.error(path, "catalog-uri must hold no password: catalog-user and catalog-password take them")
     if lake.catalog == "jdbc":
         _check_jdbc_parameters(lake.catalog_uri, path, origin)
+
+
+def _check_oauth2(lake: IcebergConfig, origin: Origin) -> None:
+    server, scope, token = lake.catalog_oauth2_server_uri, lake.catalog_scope, lake.catalog_token
+    given = {"catalog-oauth2-server-uri": server, "catalog-scope": scope, "catalog-token": token}
+    for name, value in given.items():
+        path = (*ICEBERG_PATH, name)
+        if not value:
+            continue
+        if lake.catalog != "rest":
+            raise origin.error(path, f"{name} is of catalog=rest alone")
+        if name != "catalog-token" and lake.catalog_password is None:
+            raise origin.error(path, f"{name} needs catalog-password: it is the client that asks for a token")
+    if token is not None and lake.catalog_password is not None:
+        raise origin.error((*ICEBERG_PATH, "catalog-token"), "catalog-token stands instead of catalog-password")
+    if server:
+        path = (*ICEBERG_PATH, "catalog-oauth2-server-uri")
+        if not server.startswith(("http://", "https://")):
+            raise origin.error(path, "catalog-oauth2-server-uri must begin with http:// or https://")
+        if mask_uri(server) != server:
+            raise origin.error(path, "catalog-oauth2-server-uri must hold no password: catalog-password takes it")
 
 
 def _check_jdbc_parameters(uri: str, path: Path, origin: Origin) -> None:
@@ -141,6 +163,9 @@ def catalog_options(config: ChangefeedConfig) -> dict[str, str]:
     elif lake.catalog == "rest":
         options |= {"uri": lake.catalog_uri}
         options |= {"credential": f"{user}:{password}" if user else password} if password else {}
+        token = lake.catalog_token.reveal() if lake.catalog_token else ""
+        given = {"oauth2-server-uri": lake.catalog_oauth2_server_uri, "scope": lake.catalog_scope, "token": token}
+        options |= {name: value for name, value in given.items() if value}
     return options | _s3_options(lake)
 
 

@@ -34,6 +34,12 @@ class IcebergConfig:
     catalog_user: str = ""
     catalog_password: Secret | None = None
     """Of ``jdbc``: the database's; of ``rest``: the secret of an OAuth2 client that ``catalog-user`` names."""
+    catalog_oauth2_server_uri: str = ""
+    """Of ``rest``: who gives that client a token, ``http://…`` or ``https://…``; empty: the catalog itself."""
+    catalog_scope: str = ""
+    """Of ``rest``: what that client asks a token for; empty: Iceberg's, ``catalog``."""
+    catalog_token: Secret | None = None
+    """Of ``rest``: a token of somebody else's, instead of a client."""
     warehouse: str = ""
     """``file:///path`` or ``s3://bucket/prefix``; must be given. Of ``rest``: what its server calls it, or nothing."""
     s3_endpoint: str = ""
@@ -67,6 +73,7 @@ ICEBERG_URI_PARAMS: dict[str, tuple[str, ...]] = {
     for name in (
         *("mode", "commit-interval", "catalog", "warehouse", "namespace", "tags-kept", "compaction-interval"),
         *("partitioning", "sort-order", "catalog-uri", "catalog-user", "catalog-password", "type-change"),
+        *("catalog-oauth2-server-uri", "catalog-scope", "catalog-token"),
         *("s3-endpoint", "s3-region", "s3-access-key", "s3-secret-access-key"),
         *("target-file-size", "emit-metadata-columns"),
     )

@@ -89,7 +89,8 @@ class PageReader:
         Raises:
             BusError: one that trying again does not mend.
         """
-        deadline = time.monotonic() + self._settings.scan_s_max
+        began_s = time.monotonic()
+        deadline = last_s = began_s + self._settings.scan_s_max
         state, request = read(Scan(cursor=start, end=end, version=version, bytes_left=bytes_max))
         while request is not None:
             if self._stopped.is_set() or time.monotonic() >= deadline:
@@ -101,6 +102,9 @@ class PageReader:
             state, request = step(state, done.message)
             self.trouble = state.trouble
             if done.pause_s and request is not None:
+                # What it owes it pays itself: the first page of the next scan does not wait.
+                owes_until_s = time.monotonic() + done.pause_s
+                deadline = min(last_s, max(began_s + self._settings.slowed_scan_s_max, owes_until_s))
                 self._pause(done.pause_s, deadline)
 
     def _perform(self, state: Scan, request: Request, deadline: float) -> _Read:

@@ -17,6 +17,9 @@ class ImageScanSettings:
     scan_s_max: float = 5.0
     """A scan ends with what it has by then: the owner gives a barrier up after ten seconds, and its changefeeds stand
     still meanwhile."""
+    slowed_scan_s_max: float = 1.0
+    """The same where a quota slows it down. What a barrier has scanned goes out at once, and few rows at a time disturb
+    other changefeeds less than many."""
     call_s_max: float = 3.0
     """For the answer to one page."""
     read_from: ReadFrom = "leader"

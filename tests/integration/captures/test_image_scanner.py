@@ -10,6 +10,7 @@ import pytest
 from compose.stack.local import Addresses
 from consumers.control.core.frontier.frontier import first_record
 from edges.kafka.clients import kafka_admin
+from producers.pull.core.images.pace import BURST_S
 from producers.pull.images.settings import ImageScanSettings, ReadFrom
 from producers.pull.puller import Puller, PullerSettings
 from producers.region_server.core import chaos
@@ -189,10 +190,8 @@ def test_version_that_was_collected_is_refused_by_name(stack: Addresses, fresh_n
         assert str(barrier_ts) in result.reason
 
 
-def test_quota_bounds_a_scan_which_then_ends_where_its_time_is_up(
-    stack: Addresses, fresh_name: Callable[[str], str]
-) -> None:
-    settings = ImageScanSettings(rows_per_s=2_000, scan_s_max=1.0)
+def test_quota_bounds_a_scan_which_then_ends_early(stack: Addresses, fresh_name: Callable[[str], str]) -> None:
+    settings = ImageScanSettings(rows_per_s=2_000, scan_s_max=60.0)
     with (
         RegionServer(stores=1) as server,
         scanning(server, stack, UpstreamId(fresh_name("u")), settings) as rig,
@@ -202,8 +201,25 @@ def test_quota_bounds_a_scan_which_then_ends_where_its_time_is_up(
         rig.order(barrier_ts)
         result = rig.result(barrier_ts)
         assert result.failure == ""
-        assert 0 < result.rows < 2_000 * 1.25 + 2_048 + 1  # rate, burst, and the page that overdraws
+        slowed_s = settings.slowed_scan_s_max
+        assert 0 < result.rows < 2_000 * (slowed_s + BURST_S) + 2_048 + 1  # rate, burst, and the page that overdraws
         assert landed_rows(stack, rig.topics, result) == rows_at(server, barrier_ts, result.reached)
+
+
+def test_scan_that_ends_early_has_waited_for_what_it_has_read(
+    stack: Addresses, fresh_name: Callable[[str], str]
+) -> None:
+    settings = ImageScanSettings(rows_per_s=100, scan_s_max=60.0)
+    with (
+        RegionServer(stores=1) as server,
+        scanning(server, stack, UpstreamId(fresh_name("u")), settings) as rig,
+    ):
+        fill(server, 20_000)
+        barrier_ts = server.tso()
+        began_s = time.monotonic()
+        rig.order(barrier_ts)
+        result = rig.result(barrier_ts)
+        assert 0 < result.rows <= 100 * (time.monotonic() - began_s + BURST_S)
 
 
 def test_bytes_bound_then_the_rest_is_scanned_by_another_order(

@@ -161,9 +161,9 @@ def test_bucket_without_a_rate_never_waits() -> None:
 
 def test_store_pace_waits_for_the_quota_that_is_used_up_more() -> None:
     pace = StorePace(Bucket(1_000), Bucket(1_000_000))
-    _, by_rows_s = spend(pace, 1_250, 0, 0.0)
-    _, by_bytes_s = spend(pace, 0, 3_250_000, 0.0)
-    _, both_s = spend(pace, 1_250, 3_250_000, 0.0)
+    _, by_rows_s = spend(pace, 2_000, 0, 0.0)
+    _, by_bytes_s = spend(pace, 0, 4_000_000, 0.0)
+    _, both_s = spend(pace, 2_000, 4_000_000, 0.0)
     assert (by_rows_s, by_bytes_s, both_s) == (1.0, 3.0, 3.0)
 
 

@@ -3,8 +3,8 @@
 from dataclasses import dataclass, replace
 from typing import Final
 
-BURST_S: Final = 0.25
-"""What a quota lets through at once: large enough that pages are not cut up, small enough to look even."""
+BURST_S: Final = 1.0
+"""What a quota lets through at once: between two barriers nothing is read, and that much of it is made up for."""
 PAGE_BYTES: Final = 1 << 20
 """Of keys and values, wanted of a page: one record of the images topic."""
 PAGE_ROWS_FIRST, PAGE_ROWS_MIN, PAGE_ROWS_MAX = 256, 16, 2_048
@@ -15,9 +15,9 @@ PAGE_ROWS_FIRST, PAGE_ROWS_MIN, PAGE_ROWS_MAX = 256, 16, 2_048
 class Bucket:
     """A token bucket that may be overdrawn: what a page costs is known once it is here.
 
-    >>> bucket, wait_s = take(Bucket(rate_per_s=100.0), 50.0, 0.0)
+    >>> bucket, wait_s = take(Bucket(rate_per_s=100.0), 150.0, 0.0)
     >>> round(wait_s, 3)
-    0.25
+    0.5
     """
 
     rate_per_s: float

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Self
 
 from confluent_kafka import TopicPartition
@@ -52,11 +53,17 @@ def decoded_frontier(value: bytes, topic: str, offset: int) -> FrontierRecord:
         CorruptDataError: it is an owner's and does not decode; its topic and offset are said.
     """
     if is_nobodys(value):
-        extra = {"topic": topic, "offset": offset, "bytes": len(value)}
-        log.error("a record of the frontier topic is no owner's, and is passed over", extra=extra)
+        _say_stray(topic, offset, len(value))
         return NOBODYS
     try:
         return decode_frontier(value)
     except CorruptDataError as error:
         error.fields.update(topic=topic, offset=offset)
         raise
+
+
+@lru_cache(maxsize=1024)
+def _say_stray(topic: str, offset: int, size: int) -> None:
+    """Say it once a process: each run of each changefeed looks some records back."""
+    extra = {"topic": topic, "offset": offset, "bytes": size}
+    log.error("a record of the frontier topic is no owner's, and is passed over", extra=extra)

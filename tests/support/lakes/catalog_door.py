@@ -2,10 +2,11 @@
 
 Iceberg's own server carries a transaction out table by table. Servers in use do it at once; behind this door, which
 lets nobody in meanwhile, so does this one. A test may do something as a transaction comes to the
-door, or lose its answer.
+door, or lose its answer. Where it has a :class:`TokenServer`, nobody comes in without a token.
 """
 
 import json
+import secrets
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,16 +14,41 @@ from dataclasses import dataclass, field
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 from compose.ports import LOOPBACK
 
 _TRANSACTION = "/v1/transactions/commit"
+TOKEN_PATH = "/somewhere/else/token"
 Change = dict[str, Any]
 
 
 class LostError(Exception):
     """Raised by a test: the answer, or the request, is lost."""
+
+
+@dataclass
+class TokenServer:
+    """Gives out tokens, at :data:`TOKEN_PATH` of the door, as OAuth2's servers do."""
+
+    client: str
+    secret: str
+    lasting_s: int = 3600
+    given: list[str] = field(default_factory=list)
+    asked: list[dict[str, str]] = field(default_factory=list)
+    """What each request for a token said."""
+
+    def answer(self, body: bytes) -> tuple[int, bytes]:
+        """Give a token to the client, or for a token that was given before."""
+        said = {name: values[0] for name, values in parse_qs(body.decode()).items()}
+        self.asked.append(said)
+        is_client = (said.get("client_id"), said.get("client_secret")) == (self.client, self.secret)
+        if not is_client and said.get("subject_token") not in self.given:
+            return 401, b'{"error": "invalid_client"}'
+        self.given.append(f"bearer-{secrets.token_hex(8)}")
+        token = {"access_token": self.given[-1], "token_type": "bearer", "expires_in": self.lasting_s}
+        kind = "urn:ietf:params:oauth:token-type:access_token"
+        return 200, json.dumps(token | {"issued_token_type": kind}).encode()
 
 
 @dataclass
@@ -38,6 +64,9 @@ class CatalogDoor:
     """Called when it is carried out, before the answer."""
     is_offered: bool = True
     """Whether the server knows transactions; one that does not answers 404."""
+    tokens: TokenServer | None = None
+    refused: int = 0
+    """Requests without a token, where it wants some."""
 
 
 def is_of_tags(changes: list[Change]) -> bool:
@@ -71,6 +100,12 @@ def catalog_door(server: str) -> Iterator[CatalogDoor]:
         do_GET = do_POST = do_HEAD = do_DELETE = _serve  # noqa: N815 # http.server's names
 
         def _carried_out(self, body: bytes) -> tuple[int, bytes]:
+            if door.tokens is not None:
+                if self.path == TOKEN_PATH:
+                    return door.tokens.answer(body)
+                if self.headers.get("Authorization", "").removeprefix("Bearer ") not in door.tokens.given:
+                    door.refused += 1
+                    return 401, b'{"error": {"message": "who?", "type": "NotAuthorizedException", "code": 401}}'
             if self.path != _TRANSACTION:
                 return self._asked(body)
             if not door.is_offered:

@@ -22,6 +22,7 @@ from pyiceberg.table import StaticTable, Table
 from compose.ports import LOOPBACK
 from compose.stack.jars import cache_dir, pyspark_jars
 from compose.stack.java import find_java
+from schemas.config.lake_rules import S3_FILE_IO
 from tests.support.lakes.lake import Lake
 
 _IVY_FILE = Path(__file__).with_name("ivy-lake-catalogs.xml")
@@ -30,7 +31,9 @@ S3_KEY, S3_SECRET = "ak", "lake-secret"
 
 
 def catalog_jars(conf: str) -> list[Path]:
-    """Return the jars of ``drivers``, ``s3`` or ``server``, fetching them where needed, or skip the test."""
+    """Return the jars of ``drivers``, ``s3``, ``server``, or ``s3-server`` beside both, fetching them where needed, or
+    skip the test.
+    """
     folder = cache_dir() / "jars" / f"lake-catalogs-{conf}"
     if not (folder / "whole").exists():
         ivy = next(pyspark_jars().glob("ivy-*.jar"))
@@ -74,9 +77,12 @@ class S3Lake(JdbcLake):
         """Open a table as it is now, with the S3 client of pyiceberg's."""
         location = self.location(schema, table)
         assert location is not None, f"{schema}.{table} is not in the lake"
-        options = {"s3.endpoint": self.endpoint, "s3.region": "us-east-1"}
-        options |= {"s3.access-key-id": S3_KEY, "s3.secret-access-key": S3_SECRET}
-        return StaticTable.from_metadata(location, properties=options)
+        return StaticTable.from_metadata(location, properties=_by_pyiceberg(self.endpoint))
+
+
+def _by_pyiceberg(endpoint: str) -> dict[str, str]:
+    keys = {"s3.access-key-id": S3_KEY, "s3.secret-access-key": S3_SECRET}
+    return {"s3.endpoint": endpoint, "s3.region": "us-east-1", **keys}
 
 
 @dataclass(frozen=True)
@@ -95,31 +101,51 @@ class RestLake(Lake):
         return load_catalog("lake", type="rest", uri=self.address).load_table((schema, table))
 
 
+@dataclass(frozen=True)
+class RestS3Lake(RestLake):
+    """Tables that a REST catalog gives out, and that stand in a bucket."""
+
+    endpoint: str = ""
+
+    def table(self, schema: str, table: str) -> StaticTable:
+        """Open a table as it is now, with the S3 client of pyiceberg's."""
+        catalog = load_catalog("lake", type="rest", uri=self.address, **_by_pyiceberg(self.endpoint))
+        location = catalog.load_table((schema, table)).metadata_location
+        return StaticTable.from_metadata(location, properties=_by_pyiceberg(self.endpoint))
+
+
 @contextmanager
-def rest_server(folder: Path) -> Iterator[RestLake]:
-    """Run a REST catalog whose tables stand in ``folder``."""
+def rest_server(folder: Path, s3: str = "") -> Iterator[RestLake]:
+    """Run a REST catalog whose tables stand in ``folder``, or in the bucket ``lake`` of the server at ``s3``."""
     jars = [*catalog_jars("server"), *pyspark_jars().glob("hadoop-client-*.jar"), *pyspark_jars().glob("py4j-*.jar")]
     jars += pyspark_jars().glob("commons-logging-*.jar")
+    if s3:
+        jars += [*catalog_jars("s3-server"), *catalog_jars("s3")]
     port, token = launch_gateway(
         classpath=":".join(map(str, jars)), die_on_exit=True, java_path=str(find_java()), enable_auth=True
     )
     gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port, auth_token=token, auto_convert=True))
     try:
-        catalog = _catalog(gateway.jvm, folder)
+        catalog = _catalog(gateway.jvm, folder, s3)
         server = _started(gateway.jvm, catalog)
 
         def touch(schema: str, table: str) -> None:
             identifier = gateway.jvm.org.apache.iceberg.catalog.TableIdentifier.parse(f"{schema}.{table}")
             catalog.loadTable(identifier).newAppend().commit()
 
-        yield RestLake(folder, f"http://{LOOPBACK}:{server.getURI().getPort()}", touch)
+        address = f"http://{LOOPBACK}:{server.getURI().getPort()}"
+        yield RestS3Lake(folder, address, touch, s3) if s3 else RestLake(folder, address, touch)
         server.stop()
     finally:
         gateway.shutdown()
 
 
-def _catalog(jvm: Any, folder: Path) -> Any:
+def _catalog(jvm: Any, folder: Path, s3: str) -> Any:
     options = {"type": "jdbc", "uri": f"jdbc:sqlite:{folder}-rest.db", "warehouse": str(folder)}
+    if s3:
+        options |= {"warehouse": "s3://lake/tables", "io-impl": S3_FILE_IO, "client.region": "us-east-1"}
+        options |= {"s3.endpoint": s3, "s3.path-style-access": "true"}
+        options |= {"s3.access-key-id": S3_KEY, "s3.secret-access-key": S3_SECRET}
     return jvm.org.apache.iceberg.CatalogUtil.buildIcebergCatalog(
         "server", options, jvm.org.apache.hadoop.conf.Configuration()
     )

@@ -4,7 +4,9 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 BURST_S: Final = 1.0
-"""What a quota lets through at once: between two barriers nothing is read, and that much of it is made up for."""
+"""What a quota makes up for: between two barriers nothing is read."""
+CATCH_UP: Final = 2.0
+"""Times its rate, at which it does: what is read at full speed takes the interpreter from all else in a capture."""
 PAGE_BYTES: Final = 1 << 20
 """Of keys and values, wanted of a page: one record of the images topic."""
 PAGE_ROWS_FIRST, PAGE_ROWS_MIN, PAGE_ROWS_MAX = 256, 16, 2_048
@@ -15,9 +17,9 @@ PAGE_ROWS_FIRST, PAGE_ROWS_MIN, PAGE_ROWS_MAX = 256, 16, 2_048
 class Bucket:
     """A token bucket that may be overdrawn: what a page costs is known once it is here.
 
-    >>> bucket, wait_s = take(Bucket(rate_per_s=100.0), 150.0, 0.0)
-    >>> round(wait_s, 3)
-    0.5
+    >>> bucket, wait_s = take(Bucket(rate_per_s=100.0), 10.0, 0.0)
+    >>> round(wait_s, 3), round(take(bucket, 190.0, 0.05)[1], 3)
+    (0.05, 0.95)
     """
 
     rate_per_s: float
@@ -37,7 +39,8 @@ def take(bucket: Bucket, amount: float, now_s: float) -> tuple[Bucket, float]:
     else:
         held = min(full, bucket.tokens + max(0.0, now_s - bucket.at_s) * bucket.rate_per_s)
     left = held - amount
-    return replace(bucket, tokens=left, at_s=max(now_s, bucket.at_s)), max(0.0, -left / bucket.rate_per_s)
+    wait_s = max(-left, amount / CATCH_UP) / bucket.rate_per_s
+    return replace(bucket, tokens=left, at_s=max(now_s, bucket.at_s)), wait_s
 
 
 @dataclass(frozen=True, slots=True)

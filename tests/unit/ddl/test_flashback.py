@@ -287,7 +287,7 @@ def test_flashback_of_the_cluster_that_takes_ddl_back_stops_who_does_not_say_oth
 def test_flashback_to_another_name_stops_a_lake_table_that_would_lack_its_rows(*, is_there: bool) -> None:
     changes = table_back(dropped_table(), TABLE, "t_back"), schema_back(dropped_schema(), SCHEMA, "e")
     for change in changes:
-        with pytest.raises(LakeSchemaError, match=r"put 29 into ignore-txn-start-ts .* `tidebus table backfill`"):
+        with pytest.raises(LakeSchemaError, match=r"add 29 to ignore-txn-start-ts .* `tidebus table backfill`"):
             check_rows(change, "lake.t", is_there=is_there, imaged=False)
         check_rows(change, "lake.t", is_there=is_there, imaged=True)
 

@@ -99,3 +99,7 @@ def test_loop_of_a_service_does_not_wait_for_a_jvm_that_stands(jvm: Jvm, monkeyp
     loop.start()
     loop.join(10)
     assert not loop.is_alive()
+    jvm.kill()
+    assert spark._warming is not None
+    spark._warming.join(10)
+    assert not spark._warming.is_alive(), "what it starts then must not run in another test"

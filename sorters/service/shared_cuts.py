@@ -1,8 +1,8 @@
 """Cuts that several changefeeds of an upstream run: their rows are gathered, and their passes made, for all of them.
 
-Epochs end at common beats (:mod:`sorters.service.frontier_window`), so changefeeds that keep up run the same cuts, each
-of its own tables, and many by the same protocol. Who comes first does the work; the others take what it has made, and
-say only where it goes. Columns and messages of a few cuts are kept, of those that were asked for last.
+Epochs of one protocol end at common beats (:mod:`sorters.service.frontier_window`), so its changefeeds that keep up run
+the same cuts, each of its own tables. Who comes first does the work; the others take what it has made, and say only
+where it goes. Columns and messages of a few cuts are kept, of those that were asked for last.
 """
 
 import threading
@@ -26,7 +26,8 @@ CUT_BYTES_MAX: Final = 8 * 1024 * 1024
 """Raw bytes of a cut that is kept: where all are behind, they are so together, and must not be so each alone."""
 KEPT_BYTES_MAX: Final = 96 * 1024 * 1024
 """Of the rows, columns and messages of all cuts that are kept, about; one cut has at most half of it."""
-CUTS_MAX: Final = 8
+CUTS_MAX: Final = 16
+"""Of each protocol that which all run, and the one before it for those who are last."""
 
 
 class _Pass:

@@ -23,6 +23,9 @@ are more changefeeds than permits: cuts of few rows would fill the machine, and 
 QUIET_S, QUIET_RESTS = 0.5, 2
 """Between two beats if nothing has landed, at least; and by how much they are further apart than others where there are
 many changefeeds: a cut without rows costs half of one with some, and moves checkpoints alone."""
+CROWD = 4 * EPOCHS_MAX
+"""Changefeeds beyond which each protocol has beats of its own: a round of as many takes as long as beats are apart, and
+shorter ones cost less where changefeeds of all protocols gather and mount rows together."""
 HOLD_MAX_S = 2.0
 """After which a permit counts for another: who waits for a broker that is gone must not hold up the others."""
 
@@ -60,6 +63,10 @@ class EpochPace:
     def is_shared(self) -> bool:
         """Whether several follow the frontier."""
         return self._followers > 1
+
+    def is_crowded(self) -> bool:
+        """Whether more than :data:`CROWD` do."""
+        return self._followers > CROWD
 
     def rest_s(self, epochs_cpu_s: float = 0.0) -> float:
         """See :func:`rest_s`."""

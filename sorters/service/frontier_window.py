@@ -1,10 +1,11 @@
 """The newest records of a frontier topic, read and decoded once for all changefeeds that follow it.
 
-Epochs of all of one protocol end at the same offsets, its beats (:mod:`sorters.core.service.beats`): so their cuts are
-of the same rows, which need be gathered, mounted and encoded once (:mod:`sorters.service.shared_cuts`). A beat waits
-until all who want the one before it have it: where a round of all changefeeds takes longer than beats are apart, each
-would run a cut of its own else, and share nothing just when there is too much to do. Where many are further behind than
-that, their epochs end at marks (:mod:`sorters.core.service.cut_marks`).
+Epochs of all, or where they are a crowd of all of one protocol, end at the same offsets, their beats
+(:mod:`sorters.core.service.beats`): so their cuts are of the same rows, which need be gathered, mounted and encoded
+once (:mod:`sorters.service.shared_cuts`). A beat waits until all who want the one before it have it: where a round of
+all changefeeds takes longer than beats are apart, each would run a cut of its own else, and share nothing just when
+there is too much to do. Where many are further behind than that, their epochs end at marks
+(:mod:`sorters.core.service.cut_marks`).
 """
 
 import logging
@@ -219,7 +220,8 @@ class WindowFollower:
         self, window: FrontierWindow, frontier: FrontierSource, start: int, pace: EpochPace, protocol: str = ""
     ) -> None:
         self._window, self._frontier, self._at, self._pace = window, frontier, start, pace
-        self._protocol = protocol
+        self._own_protocol, self._protocol = protocol, ""
+        """Its own, and whose beats it follows; '': everybody's."""
         self._holds = False
 
     def __enter__(self) -> Self:
@@ -234,6 +236,7 @@ class WindowFollower:
     def read(self, count: int, timeout_s: float) -> list[FrontierRecord]:
         """See :class:`~sorters.run.sources.Follower`; none, too, where there is no permit in time."""
         self._give_back()
+        self._choose_beats()
         if not self._window.await_beat(self._at, timeout_s, self, self._protocol):
             return []
         self._holds = self._pace.take(self, timeout_s)
@@ -244,6 +247,12 @@ class WindowFollower:
             records = list(self._frontier.read(self._at, min(self._at + count, self._window.first)))
         self._at += len(records)
         return records
+
+    def _choose_beats(self) -> None:
+        protocol = self._own_protocol if self._pace.is_crowded() else ""
+        if protocol != self._protocol:
+            self._window.leave(self, self._protocol)  # who still waits for it there would wait in vain
+            self._protocol = protocol
 
     def _give_back(self) -> None:
         if self._holds:

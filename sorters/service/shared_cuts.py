@@ -1,8 +1,9 @@
 """Cuts that several changefeeds of an upstream run: their rows are gathered, and their passes made, for all of them.
 
-Epochs of one protocol end at common beats (:mod:`sorters.service.frontier_window`), so its changefeeds that keep up run
-the same cuts, each of its own tables. Who comes first does the work; the others take what it has made, and say only
-where it goes. Columns and messages of a few cuts are kept, of those that were asked for last.
+Epochs end at common beats (:mod:`sorters.service.frontier_window`), those of a crowd at its protocols', so changefeeds
+that keep up run the same cuts, each of its own tables, and many by the same protocol. Who comes first does the work;
+the others take what it has made, and say only where it goes. Columns and messages of a few cuts are kept, of those that
+were asked for last.
 """
 
 import threading

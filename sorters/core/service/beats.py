@@ -1,13 +1,14 @@
-"""Up to where changefeeds of one protocol run the frontier, so that they run the same cuts: pure.
+"""Up to where changefeeds run the frontier, so that they run the same cuts: pure.
 
 ::
 
     SET --due, and all who were told of it have read--> OPEN --one of them reads: up to what is there by then--> SET
 
-Each protocol has beats of its own: what costs most of a cut, its messages, others do not share in any case. Where there
-is more to do than permits let be done at once, changefeeds of all protocols wait in one line, and a row waits until
-its protocol's turn comes, and then for its changefeed's within that. With one beat for all it would wait until
-everybody has had a turn, and then for its changefeed's among everybody's. That is why a beat is set as late as may be.
+Where there are very many, each protocol has beats of its own: what costs most of a cut, its messages, others do not
+share in any case. There is more to do then than permits let be done at once, changefeeds of all protocols wait in one
+line, and a row waits until its protocol's turn comes, and then for its changefeed's within that. With one beat for all
+it would wait until everybody has had a turn, and then for its changefeed's among everybody's. That is why a beat is set
+as late as may be.
 """
 
 import math
@@ -18,7 +19,7 @@ BEAT_WAIT_MAX_S: Final = 10.0
 
 
 class Beats:
-    """Of one protocol. Offsets are the frontier topic's, seconds of one clock that never goes back."""
+    """Of one protocol, or of all. Offsets are the frontier topic's, seconds of one clock that never goes back."""
 
     def __init__(self, start: int) -> None:
         """``start`` is the first one."""

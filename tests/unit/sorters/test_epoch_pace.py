@@ -14,7 +14,7 @@ from schemas.rawlog.frontier import FrontierRecord
 from sorters.core.service import beats
 from sorters.core.service.cut_marks import CROWD, CUT_BYTES
 from sorters.run.sources import FrontierSource
-from sorters.service import frontier_window
+from sorters.service import epoch_pace, frontier_window
 from sorters.service.epoch_pace import EPOCHS_MAX, HOLD_MAX_S, QUIET_S, REST_MAX_S, EpochPace, quiet_s, rest_s
 from sorters.service.frontier_window import FrontierWindow, WindowFollower, _is_quiet
 
@@ -263,6 +263,27 @@ def test_protocols_wait_for_none_of_each_other(tail: Tail) -> None:
         assert window.await_beat(1, 0.0, "avro", "avro")
         assert window.read(1, 100, "avro", "avro") == [landed(11)]
         assert window.read(0, 100, "simple", "simple") == [landed(10), landed(11)]
+    finally:
+        window.close()
+
+
+def test_crowd_follows_the_beats_of_each_ones_protocol_and_waits_for_none_of_before(
+    tail: Tail, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    window, pace = FrontierWindow({}, "frontier", 0), EpochPace(1)
+    following = [WindowFollower(window, cast(FrontierSource, None), 0, pace, name) for name in ("avro", "simple")]
+    try:
+        taken(tail, 10)
+        with following[0] as runs, following[1] as waits:
+            assert runs.read(100, 60.0) == [landed(10)]
+            assert waits.read(100, 0.0) == [], "it is told of everybody's beat"
+            monkeypatch.setattr(epoch_pace, "CROWD", 1)
+            taken(tail, 11)
+            assert waits.read(100, 0.0) == []
+            assert runs.read(100, 0.0) == [], "its permit is the other's"
+            assert waits.read(100, 60.0) == [landed(10), landed(11)]
+            assert set(window._beats) == {"", "avro", "simple"}
+            assert not window._beats[""][0].is_wanted()
     finally:
         window.close()
 

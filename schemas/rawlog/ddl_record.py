@@ -59,12 +59,6 @@ def encode_ddl_record(record: DdlRecord) -> bytes:
     ).encode()
 
 
-def is_stray(value: bytes) -> bool:
-    """Tell whether no capture has written a record: somebody has put it into the wrong topic, say. One that begins as a
-    capture's and does not decode may be a job, and nobody may pass it over."""
-    return not value.startswith(_BEGINNING)
-
-
 def decode_ddl_record(value: bytes) -> DdlRecord:
     """Read a record of the ddl topic.
 
@@ -84,3 +78,19 @@ def decode_ddl_record(value: bytes) -> DdlRecord:
         )
     except (ValueError, KeyError, TypeError, OverflowError, AttributeError) as error:
         raise CorruptDataError("ddl record does not decode", value=value[:200], reason=repr(error)) from error
+
+
+def read_ddl_record(value: bytes, *, topic: str, offset: int) -> DdlRecord | None:
+    """Read what stands at an offset of the ddl topic; None: no capture has written it, somebody has put it into the
+    wrong topic, say. One that begins as a capture's and does not decode may be a job, and nobody may pass it over.
+
+    Raises:
+        CorruptDataError: it does not decode; the error names its topic and offset.
+    """
+    if not value.startswith(_BEGINNING):
+        return None
+    try:
+        return decode_ddl_record(value)
+    except CorruptDataError as error:
+        error.fields.update(topic=topic, offset=offset)
+        raise

@@ -11,9 +11,8 @@ from collections.abc import Mapping
 from edges.kafka.offsets import TopicReader
 from schemas.ddl.bad_jobs import BadJob, BadJobs
 from schemas.ddl.schema_store import SchemaStore
-from schemas.errors import CorruptDataError
 from schemas.ids import Ts
-from schemas.rawlog.ddl_record import decode_ddl_record, is_stray
+from schemas.rawlog.ddl_record import read_ddl_record
 
 log = logging.getLogger(__name__)
 
@@ -46,18 +45,14 @@ class SchemaFeed:
         """
         changed = False
         for offset, value in self._reader.read(self._next, ddl_end):
-            where = {"topic": self._reader.topic, "offset": offset}
-            if is_stray(value):
+            topic = self._reader.topic
+            record = read_ddl_record(value, topic=topic, offset=offset)
+            if record is None:
+                where = {"topic": topic, "offset": offset}
                 log.error("a record of the ddl topic is no capture's, and is passed over", extra=where)
-                self._next = offset + 1
-                continue
-            try:
-                record = decode_ddl_record(value)
-            except CorruptDataError as error:
-                error.fields.update(where)
-                raise
-            change = self.bad_jobs.apply(self.store, record, **where)
-            changed = changed or record.kind not in ("job", "undecodable") or change is not None
+            else:
+                change = self.bad_jobs.apply(self.store, record, topic=topic, offset=offset)
+                changed = changed or record.kind not in ("job", "undecodable") or change is not None
             self._next = offset + 1
         return changed
 
@@ -81,13 +76,9 @@ def schemas_at(config: Mapping[str, object], topic: str, ts: Ts) -> SchemaStore 
     store, bad_jobs = SchemaStore.empty(), BadJobs()
     with contextlib.closing(TopicReader(config, topic)) as reader:
         for offset, value in reader.read(*reader.bounds()):
-            if is_stray(value):
+            record = read_ddl_record(value, topic=topic, offset=offset)
+            if record is None:
                 continue
-            try:
-                record = decode_ddl_record(value)
-            except CorruptDataError as error:
-                error.fields.update(topic=topic, offset=offset)
-                raise
             if record.kind in ("job", "undecodable") and record.ts > ts:
                 break
             bad_jobs.apply(store, record, topic=topic, offset=offset)

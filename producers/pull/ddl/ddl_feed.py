@@ -42,9 +42,9 @@ from producers.pull.puller import PullerSettings
 from producers.tls import Channels
 from schemas.changes import Op
 from schemas.ddl.job import DDL_JOB_TABLE_ID, DdlDecodeError, decode_ddl_job_row, undecodable_record
-from schemas.errors import BusError, CorruptDataError
+from schemas.errors import BusError
 from schemas.ids import RegionId, Ts, UpstreamId
-from schemas.rawlog.ddl_record import DdlRecord, decode_ddl_record, encode_ddl_record, is_stray
+from schemas.rawlog.ddl_record import DdlRecord, encode_ddl_record, read_ddl_record
 from schemas.rawlog.frontier import DdlReport, FrontierRecord
 from schemas.rawlog.topics import raw_topics
 from schemas.tidb.spans import TableSpan
@@ -223,16 +223,12 @@ class DdlFeed:
             if low > 0:
                 raise RawTopicError("the ddl topic has lost its beginning; its retention must be endless", topic=topic)
             for offset, value in reader.read(0, high):
-                if is_stray(value):
-                    extra = {"topic": topic, "offset": offset}
-                    log.error("a record of the ddl topic is no capture's, and is passed over", extra=extra)
+                record = read_ddl_record(value, topic=topic, offset=offset)
+                if record is not None:
+                    yield offset, record
                     continue
-                try:
-                    record = decode_ddl_record(value)
-                except CorruptDataError as error:
-                    error.fields.update(topic=topic, offset=offset)
-                    raise
-                yield offset, record
+                extra = {"topic": topic, "offset": offset}
+                log.error("a record of the ddl topic is no capture's, and is passed over", extra=extra)
         except (KafkaUnreachableError, HistoryLostError) as error:
             raise RawTopicError("the ddl topic cannot be read", topic=topic, reason=error) from error
         finally:

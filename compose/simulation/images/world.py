@@ -278,12 +278,10 @@ class ImageWorld:
                 self.asked[name] = self.tables.of_feed(name, self.known_ts, self.known_ts)
                 self.asked_mode[name] = self.chances.choice((ImageMode.BACKFILL, ImageMode.RESYNC, ImageMode.RESYNC))
                 if self.asked_mode[name] is ImageMode.BACKFILL and self.rests.random() < 0.5:
-                    start = self.rests.randrange(KEYS)
-                    self.asked_part[name] = range(start, self.rests.randint(start + 1, KEYS))
+                    self.asked_part[name] = _some_keys(self.rests)
                 elif self.asked_mode[name] is ImageMode.RESYNC and not reader.is_topic and self.parts.random() < 0.7:
                     # Topics have no word for it.
-                    start = self.parts.randrange(KEYS)
-                    self.asked_part[name] = range(start, self.parts.randint(start + 1, KEYS))
+                    self.asked_part[name] = _some_keys(self.parts)
                 self.note("ask", name, self.asked[name], self.asked_mode[name], self.asked_part.get(name))
                 return
 
@@ -374,3 +372,8 @@ class ImageWorld:
             if reader.checkpoint_ts < followed[-1].resolved_ts:
                 return f"{reader.name} stands at {reader.checkpoint_ts} of {followed[-1].resolved_ts}"
         return None
+
+
+def _some_keys(random: Random) -> range:
+    start = random.randrange(KEYS)
+    return range(start, random.randint(start + 1, KEYS))

@@ -6,6 +6,7 @@ judges a sorter's.
 """
 
 import contextlib
+import logging
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -28,7 +29,7 @@ from edges.zookeeper.client import ZooKeeperClient
 from edges.zookeeper.node_cache import Node, NodeCache
 from edges.zookeeper.nodes import free_node, put_node, read_node, replace_node, take_node
 from edges.zookeeper.session import Session
-from schemas.errors import Action, BusError
+from schemas.errors import Action, BusError, CorruptDataError
 from schemas.ids import CaptureId
 from schemas.nodes.changefeed import (
     RUNNING,
@@ -41,6 +42,8 @@ from schemas.nodes.changefeed import (
     state_of,
 )
 from schemas.sink.topic import life_of
+
+log = logging.getLogger(__name__)
 
 
 class ChangefeedGoneError(BusError):
@@ -93,6 +96,8 @@ class ProcessorBoard:
         """Of a process that looks again and again."""
         self._applied_cache: NodeCache | None = None
         self._seen: tuple[Mapping[str, Node], Wanted | None] = {}, None
+        self._strays: set[str] = set()
+        """Nodes among the processors' that were passed over."""
 
     def look(self) -> Wanted | None:
         """Return the changefeed as :meth:`read` does; ZooKeeper is asked for what has changed since the last look.
@@ -134,7 +139,7 @@ class ProcessorBoard:
             decode_info(node),
             (int(stat.czxid), int(stat.version)),
             None if status is None else decode_changefeed_status(status),
-            None if applied is None else decode_applied(applied),
+            None if applied is None else self._readable_applied(applied),
         )
 
     def lock(self, holder: str) -> int | None:
@@ -206,8 +211,9 @@ class ProcessorBoard:
         folder, infos = f"{self._processors_path}/", {}
         for path, node in self._nodes(is_exact=is_exact).items():
             if path.startswith(folder):
-                info = known.get(CaptureId(path.removeprefix(folder))) or decode_processor(node.value)
-                infos[info.processor] = info
+                info = known.get(CaptureId(path.removeprefix(folder))) or self._read_processor(path, node)
+                if info is not None:
+                    infos[info.processor] = info
         return dict(sorted(infos.items()))
 
     def leader_revision(self) -> int | None:
@@ -269,7 +275,35 @@ class ProcessorBoard:
             self._applied_cache = NodeCache(self._session, (self._applied_path,))
         self._applied_cache.refresh()
         node = self._applied_cache.nodes.get(self._applied_path)
-        return None if node is None else decode_applied(node.value)
+        return None if node is None else self._readable_applied(node.value)
+
+    def _readable_applied(self, node: bytes) -> AppliedNode | None:
+        """Return what a node says; None, and a word in the log, of one that does not decode: the next report writes it
+        anew, and rows are applied by where the destination says that it stands.
+        """
+        try:
+            return decode_applied(node)
+        except CorruptDataError as error:
+            extra = {"path": self._applied_path, "code": error.code, "error": str(error)}
+            log.error("what is applied is not readable, and is written anew", extra=extra)
+            return None
+
+    def _read_processor(self, path: str, node: Node) -> ProcessorInfo | None:
+        """Return a processor; None, and a word in the log: the node is no session's, so no processor's.
+
+        Raises:
+            CorruptDataError: it does not decode, and somebody lives behind it who may have partitions.
+        """
+        try:
+            return decode_processor(node.value)
+        except CorruptDataError as error:
+            if node.session_id:
+                raise CorruptDataError(error.message, path=path, **error.fields) from error
+            if path not in self._strays:
+                extra = {"path": path, "code": error.code, "error": str(error)}
+                log.error("node among processors is no processor's, and is passed over", extra=extra)
+            self._strays.add(path)
+            return None
 
 
 def _content(client: ZooKeeperClient, path: str) -> bytes | None:

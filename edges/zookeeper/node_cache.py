@@ -43,6 +43,8 @@ class Node:
     """A node that was deleted and created again has another."""
     modified_zxid: int
     version: int
+    session_id: int = 0
+    """Of an ephemeral node whose it is; 0: the node is no session's, and stays."""
 
 
 class NodeCache:
@@ -186,7 +188,7 @@ class NodeCache:
                 missing.append(path)
                 self._nodes[path] = None
                 continue
-            node = Node(bytes(value), int(stat.czxid), int(stat.mzxid), int(stat.version))
+            node = Node(bytes(value), int(stat.czxid), int(stat.mzxid), int(stat.version), int(stat.ephemeralOwner))
             if node != self._nodes.get(path):
                 self._nodes[path] = node
         self._await_creation(client, missing)

@@ -142,8 +142,7 @@ class ApiBackend:
         return [feed for feed in self.all_feeds() if feed.info.namespace == namespace]
 
     def all_feeds(self) -> Sequence[StoredFeed]:
-        views = self._stored.refresh(is_exact=True)
-        return [views[name].stored() for name in sorted(views)]
+        return self._stored.readable(is_exact=True)
 
     def feed_tables(self, feed: StoredFeed) -> Collection[TableId]:
         return self._tables.of(feed)

@@ -1,5 +1,6 @@
 """All changefeeds of a cluster as ZooKeeper has them now, each node read and decoded once a change."""
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -11,7 +12,7 @@ from edges.secrets import decode_info
 from edges.zookeeper.node_cache import Node, NodeCache
 from edges.zookeeper.progress import Entries, readable_entries, readable_figures
 from edges.zookeeper.session import Session
-from schemas.errors import CorruptDataError
+from schemas.errors import BusError, CorruptDataError
 from schemas.nodes.changefeed import ChangefeedInfo, ChangefeedStatus, ZkPaths, decode_changefeed_status
 from schemas.nodes.feed_figures import FeedFigures, RunKey
 from schemas.nodes.prologue import Prologue, decode_prologue
@@ -26,6 +27,7 @@ from schemas.nodes.sorter_service import (
 from schemas.sink.topic import has_processors
 from schemas.sink_figures import NO_FIGURES
 
+log = logging.getLogger(__name__)
 T = TypeVar("T")
 INFO, STATUS, APPLIED, IMAGES, PROLOGUE = "info", "status", "applied", "images", "prologue"
 
@@ -135,6 +137,8 @@ class FeedNodes:
         self._entries = _Decoded(readable_entries)
         self._counted = _Decoded(readable_figures)
         self._seen: tuple[Mapping[str, Node], Mapping[FeedName, FeedView]] = {}, {}
+        self._unreadable: Mapping[FeedName, str] = {}
+        """Why, as it was said."""
 
     def refresh(self, *, is_exact: bool = False) -> Mapping[FeedName, FeedView]:
         """Read what has changed, and return all changefeeds by name; the same object while nothing has.
@@ -156,6 +160,24 @@ class FeedNodes:
         views = {view.name: view for view in self._views(nodes)}
         self._seen = nodes, views
         return views
+
+    def readable(self, *, is_exact: bool = False) -> Sequence[StoredFeed]:
+        """Return all changefeeds that can be read, by name; the others are said once, and hide nobody else.
+
+        Raises:
+            LeaseLostError, ZooKeeperError: see :meth:`NodeCache.refresh`.
+        """
+        feeds, unreadable = list[StoredFeed](), dict[FeedName, str]()
+        for name, view in sorted(self.refresh(is_exact=is_exact).items()):
+            try:
+                feeds.append(view.stored())
+            except BusError as error:  # its bytes, or its key
+                unreadable[name] = str(error)
+                if self._unreadable.get(name) != str(error):
+                    where = {"changefeed": name[1], "namespace": name[0], "code": error.code, "error": str(error)}
+                    log.error("changefeed is not readable, and is left out", extra=where)
+        self._unreadable = unreadable
+        return feeds
 
     def path(self, name: FeedName, part: str) -> str:
         """Return where a node of a changefeed is."""

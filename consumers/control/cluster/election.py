@@ -64,7 +64,7 @@ class Election:
         with self._session.requests("reading the owner revision") as client:
             client.sync(self._paths.root)
             try:
-                return _revision(client.get(path)[0], path)
+                return decode_revision(client.get(path)[0], path)
             except NoNodeError:
                 return 0
 
@@ -148,7 +148,7 @@ class Election:
                 client.create(path, b"0", makepath=True)
             while True:
                 value, stat = client.get(path)
-                revision = _revision(value, path) + 1
+                revision = decode_revision(value, path) + 1
                 transaction = client.transaction()
                 transaction.check(self._node, 0)
                 transaction.set_data(path, str(revision).encode(), stat.version)
@@ -162,10 +162,10 @@ class Election:
 
 
 def raise_revision(session: Session, paths: ZkPaths, least: int) -> bool:
-    """Let the next owner's revision be above ``least``; tell whether it would not have been.
+    """Let the next owner's revision be above ``least``; tell whether it would not have been. A node that holds no
+    revision is written anew.
 
     Raises:
-        CorruptDataError: the node holds no revision.
         BusError: ZooKeeper failed.
     """
     path = paths.owner_rev
@@ -174,8 +174,9 @@ def raise_revision(session: Session, paths: ZkPaths, least: int) -> bool:
             client.create(path, b"0", makepath=True)
         while True:
             value, stat = client.get(path)
-            if _revision(value, path) >= least:
-                return False
+            with contextlib.suppress(CorruptDataError):
+                if decode_revision(value, path) >= least:
+                    return False
             with contextlib.suppress(BadVersionError):  # an owner came in between: look again
                 client.set(path, str(least).encode(), stat.version)
                 return True
@@ -186,7 +187,12 @@ def _candidates(names: Iterable[str]) -> list[str]:
     return sorted(name for name in names if _CANDIDATE.fullmatch(name))
 
 
-def _revision(value: bytes, path: str) -> int:
+def decode_revision(value: bytes, path: str) -> int:
+    """Read the node of owner revisions; ``path`` is for errors.
+
+    Raises:
+        CorruptDataError: it holds none.
+    """
     try:
         return read_int(int(value), bits=63)
     except ValueError as error:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from consumers.control.changefeeds.feed_nodes import INFO, FeedNodes
+from consumers.control.changefeeds.feed_nodes import INFO, FeedNodes, FeedView
 from consumers.control.cluster.look_thread import LookThread
 from consumers.control.fleets.children import ChildProcess, ChildStarter, Fleet
 from consumers.control.fleets.settings import BusAddresses
@@ -63,6 +63,8 @@ class ProcessorFleet(Fleet):
         self._program, self._arguments = command, arguments
         self._stored, self._addresses = FeedNodes(session, paths, (INFO,)), addresses
         self._processors: dict[FeedName, _Processor] = {}
+        self._unreadable: dict[FeedName, str] = {}
+        """Why, as it was said."""
         self._tending = threading.Lock()
         self._is_leaving = False
         self._looking = LookThread("processors", self._look, on_fatal, rest_s=LOOK_S)
@@ -98,14 +100,26 @@ class ProcessorFleet(Fleet):
 
     def _tend_all(self) -> None:
         wanted: dict[FeedName, ChangefeedInfo] = {}
+        said, self._unreadable = self._unreadable, {}
         for name, view in self._stored.refresh().items():
-            info = view.info()
-            if info.upstream == self._addresses.upstream and has_processors(info.sink_uri):
+            info = self._info(name, view, said.get(name))
+            if info is not None and info.upstream == self._addresses.upstream and has_processors(info.sink_uri):
                 wanted[name] = info
-        for name in self._processors.keys() - wanted.keys():
+        for name in self._processors.keys() - wanted.keys() - self._unreadable.keys():
             self._processors.pop(name).child.discard(STOP_S)
         for name, info in wanted.items():
             self._tend(name, info)
+
+    def _info(self, name: FeedName, view: FeedView, said: str | None) -> ChangefeedInfo | None:
+        """Return a changefeed; None, said once, of one that nobody can read: its processor is left as it is."""
+        try:
+            return view.info()
+        except BusError as error:  # its bytes, or its key: others have readable ones
+            self._unreadable[name] = str(error)
+            if said != str(error):
+                where = {"changefeed": name[1], "namespace": name[0], "code": error.code, "error": str(error)}
+                log.error("changefeed is not readable; its processor is left as it is", extra=where)
+            return None
 
     def _tend(self, name: FeedName, info: ChangefeedInfo) -> None:
         processor = self._processors.get(name)

@@ -3,6 +3,7 @@
 import json
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from consumers.control.changefeeds.asked_images import AskedImages, decode_asked, encode_asked
+from consumers.control.changefeeds.feed_nodes import FeedNodes
 from consumers.control.changefeeds.pins import Pin, decode_pins, encode_pins, pin_changefeed
 from consumers.control.changefeeds.processor_nodes import (
     AppliedNode,
@@ -32,9 +34,10 @@ from consumers.control.cluster.capture_registry import (
     encode_capture,
     list_captures,
 )
-from consumers.control.cluster.election import Election
+from consumers.control.cluster.election import Election, raise_revision
 from consumers.control.cluster.schema_memory import SchemaMemoryNode
 from consumers.control.cluster.upstream_node import FIRST_EPOCH, UpstreamNode
+from consumers.processors.board import ProcessorBoard
 from edges.secrets import Keyring, decode_info
 from edges.zookeeper.connection import LeasedClient
 from edges.zookeeper.lease import Lease
@@ -274,6 +277,21 @@ def test_owner_and_api_go_on_with_the_other_changefeeds_whatever_one_holds(info:
     only_coded(lambda _: board.status(), b"")
 
 
+@pytest.mark.parametrize("part", ["info", "status", "applied", "prologue"])
+def test_whoever_shows_all_changefeeds_leaves_out_the_one_that_nobody_can_read(
+    part: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    made, session = session_with(bad=(encode_changefeed_info(replace(BAD, sink_uri="mysql://h/")), STATUS))
+    feeds = FeedNodes(session, PATHS, ("info", "status", "applied", "prologue"))
+    path = feeds.path(("default", "bad"), part)
+    made.client.put(path, b"\xff garbage")
+    for _ in range(3):
+        assert [feed.info.changefeed_id for feed in feeds.readable()] == ["good"]
+    said = [vars(record) for record in caplog.records if record.levelno == logging.ERROR]
+    assert [(line["changefeed"], line["code"]) for line in said] == [("bad", "bus.corrupt_data")]
+    assert path in said[0]["error"]
+
+
 @pytest.mark.parametrize(
     ("node", "code"),
     [
@@ -374,6 +392,14 @@ def test_owner_revision_that_no_owner_wrote_is_refused(value: str) -> None:
         Election(session, PATHS, CaptureId("me")).revision()
 
 
+def test_owner_revision_that_no_owner_wrote_is_written_anew_where_a_raw_log_is_adopted() -> None:
+    made, session = session_with()
+    made.client.put(PATHS.owner_rev, b"garbage")
+    assert raise_revision(session, PATHS, 41)
+    assert Election(session, PATHS, CaptureId("me")).revision() == 41
+    assert not raise_revision(session, PATHS, 41)
+
+
 @settings(max_examples=150)
 @given(node=odd("upstream", b'{"epoch": 5}') | odd("schema", b'{"id": 5}'))
 def test_upstreams_and_schemas_nodes_of_any_kind_are_written_anew(node: bytes) -> None:
@@ -386,6 +412,19 @@ def test_upstreams_and_schemas_nodes_of_any_kind_are_written_anew(node: bytes) -
     assert memory.read() is None
     memory.write(7)
     assert memory.read() == 7
+
+
+def test_processors_begin_where_nobody_can_read_what_is_applied_and_write_it_anew() -> None:
+    made, session = session_with(bad=(encode_changefeed_info(replace(BAD, target_ts=Ts(200))), STATUS))
+    path = PATHS.changefeed_applied("default", "bad")
+    made.client.put(path, b"\xff garbage")
+    board = ProcessorBoard(session, PATHS, "default", "bad")
+    for wanted in (board.look(), board.read()):
+        assert wanted is not None
+        assert (wanted.applied, wanted.finished) == (None, False)
+    said = AppliedNode(life="l", checkpoint_ts=Ts(150))
+    board.report(said)
+    assert decode_applied(made.client.get(path)[0]) == said
 
 
 def test_holder_of_a_sorters_lock_is_shown_by_its_beginning() -> None:

@@ -43,6 +43,8 @@ class MemoryZooKeeper:
     """Session, client and server in one. Parents of a node are there while one below them is."""
 
     nodes: dict[str, _Stored] = field(default_factory=dict)
+    sessions: dict[str, int] = field(default_factory=dict)
+    """Whose ephemeral nodes are, by path; the others stay."""
     away: bool = False
     """Every request fails."""
     events_late: bool = False
@@ -192,7 +194,12 @@ class MemoryZooKeeper:
 
     def _stat(self, path: str) -> Any:
         node = self.nodes[path]
-        return SimpleNamespace(czxid=node.created_zxid, mzxid=node.modified_zxid, version=node.version)
+        return SimpleNamespace(
+            czxid=node.created_zxid,
+            mzxid=node.modified_zxid,
+            version=node.version,
+            ephemeralOwner=self.sessions.get(path, 0),
+        )
 
     def _answered(self, what: str, path: str, ask: Callable[[], Any]) -> _Answer:
         self.asked.append((what, path))

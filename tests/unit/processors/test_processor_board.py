@@ -2,6 +2,8 @@
 
 from typing import cast
 
+import pytest
+
 from consumers.control.changefeeds.processor_nodes import (
     AppliedNode,
     ProcessorInfo,
@@ -10,6 +12,7 @@ from consumers.control.changefeeds.processor_nodes import (
 )
 from consumers.processors.board import ProcessorBoard
 from edges.zookeeper.session import Session
+from schemas.errors import CorruptDataError
 from schemas.ids import CaptureId, Ts, UpstreamId
 from schemas.nodes.changefeed import (
     ChangefeedInfo,
@@ -83,6 +86,21 @@ def test_board_looks_at_what_is_applied_where_there_is_a_target() -> None:
     assert before is not None
     assert after is not None
     assert (before.finished, after.finished) == (False, True)
+
+
+def test_board_passes_over_a_node_among_processors_that_no_session_holds(caplog: pytest.LogCaptureFixture) -> None:
+    server = MemoryZooKeeper()
+    board = board_of(server)
+    known = ProcessorInfo(processor=CaptureId("p"), capture=CaptureId("c"), version="1", peer_address="p:1")
+    server.write({f"{FOLDER}/p": encode_processor(known), f"{FOLDER}/stray": b"garbage"})
+    for _ in range(2):
+        assert board.processors() == {"p": known}
+    assert [vars(record)["path"] for record in caplog.records] == [f"{FOLDER}/stray"]
+    server.sessions[f"{FOLDER}/alive"] = 7
+    server.write({f"{FOLDER}/alive": b"garbage"})
+    with pytest.raises(CorruptDataError) as caught:  # it may have partitions: nobody counts without it
+        board.processors({known.processor: known})
+    assert caught.value.fields["path"] == f"{FOLDER}/alive"
 
 
 def test_board_knows_who_leads_and_who_is_there_without_asking_again() -> None:

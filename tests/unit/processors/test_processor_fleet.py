@@ -122,6 +122,25 @@ def test_processor_fleet_starts_again_what_has_died(fleet: Fleet) -> None:
     assert fleet.child("a").pid != pid
 
 
+def test_processor_fleet_tends_the_others_and_leaves_alone_whose_changefeed_nobody_can_read(
+    fleet: Fleet, caplog: pytest.LogCaptureFixture
+) -> None:
+    fleet.store.infos = [_info("a"), _info("bad")]
+    fleet.look()
+    pid, bad_pid = fleet.child("a").pid, fleet.child("bad").pid
+    path = ZkPaths("c").changefeed_info("default", "bad")
+    fleet.store.zookeeper.write(
+        {path: b"garbage", ZkPaths("c").changefeed_info("default", "b"): encode_changefeed_info(_info("b"))}
+    )
+    fleet.child("a").kill()
+    _wait(lambda: fleet.look() == {"a": True, "bad": True, "b": True})
+    assert fleet.child("a").pid != pid
+    assert fleet.child("bad").pid == bad_pid
+    assert [path in vars(record)["error"] for record in caplog.records if record.levelname == "ERROR"] == [True]
+    fleet.store.zookeeper.write({path: None})
+    assert fleet.look() == {"a": True, "b": True}
+
+
 def test_processor_fleet_sets_the_log_of_one_that_runs_aside_when_it_has_grown_too_large(fleet: Fleet) -> None:
     fleet.store.infos = [_info("a")]
     fleet.look()

@@ -1,6 +1,11 @@
-"""The sink topic as a processor reads it: given partitions from given offsets, and the group's offsets for people."""
+"""The sink topic as a processor reads it: given partitions from given offsets, and the group's offsets for people.
+
+A record without a position is no sorter's: somebody has written into the wrong topic. It is passed over
+(docs/decisions/2026-11-29-stray-records.md).
+"""
 
 import contextlib
+import logging
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -11,9 +16,11 @@ from confluent_kafka.admin import OffsetSpec
 
 from edges.kafka.access import KafkaAccess
 from edges.kafka.clients import kafka_admin, kafka_consumer
-from schemas.errors import Action, BusError, CorruptDataError
+from schemas.errors import Action, BusError
 from schemas.sink.fence import FENCE_HEADER, NO_FENCE
 from schemas.sink.position import POSITION_HEADER
+
+log = logging.getLogger(__name__)
 
 ANSWER_S = 15.0
 """For one answer of a broker; it covers a broker's restart."""
@@ -81,7 +88,7 @@ class Source(Protocol):
         """Return the next records, those of a partition in its order.
 
         Raises:
-            SinkHistoryLostError, SinkTopicUnavailableError, CorruptDataError
+            SinkHistoryLostError, SinkTopicUnavailableError
         """
         ...
 
@@ -191,7 +198,8 @@ class KafkaSource:
             position = headers.get(POSITION_HEADER)
             if position is None:
                 where = {"topic": self._topic, "partition": message.partition(), "offset": message.offset()}
-                raise CorruptDataError("record has no position", **where)
+                log.error("a record of a changefeed's topic is no sorter's, and is passed over", extra=where)
+                continue
             fence = headers.get(FENCE_HEADER) or NO_FENCE
             at, value = (message.partition(), message.offset()), message.value() or b""
             records.append(SinkRecord(*at, position, message.key(), value, fence))
@@ -234,8 +242,7 @@ def read_record(kafka: KafkaAccess, topic: str, group: str, partition: int, offs
 
     Raises:
         SinkHistoryLostError: it is gone.
-        SinkTopicUnavailableError: Kafka does not answer.
-        CorruptDataError: it has no position.
+        SinkTopicUnavailableError: Kafka does not answer, or no sorter has written it.
     """
     source = KafkaSource(kafka, topic, group)
     try:

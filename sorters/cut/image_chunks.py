@@ -4,6 +4,7 @@ A row of an image is put by a transaction that began at its commit_ts, which no 
 a record is of stands in its position (docs/formats/position.md).
 """
 
+import logging
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
@@ -12,12 +13,14 @@ import pyarrow as pa
 from schemas.changes import BinaryArray, RowChanges
 from schemas.errors import CorruptDataError
 from schemas.ids import TableId
-from schemas.rawlog.image_batch import ScanName, read_image_record
-from schemas.rawlog.image_chunk import read_chunk
+from schemas.rawlog.image_batch import ImageRows, ScanName, read_image_record
+from schemas.rawlog.image_chunk import ImageChunkBrokenError, read_chunk
 from schemas.rawlog.images import ImageChunk
 from sorters.core.columnar.row_changes import join_rows
 from sorters.core.cut.cut import Cut
 from sorters.cut.raw_records import ReadsRanges
+
+log = logging.getLogger(__name__)
 
 ROWS_AT_ONCE = 32_768
 """Rows that go through the columnar steps at once, as of the raw log; a scan lands some 2,000 in a record."""
@@ -29,6 +32,8 @@ class RawChunk:
 
     chunk: ImageChunk
     records: tuple[bytes, ...]
+    undecoded: tuple[int, ...] = ()
+    """Offsets of records between the chunk's that nobody can read: strays, unless the chunk turns out to be broken."""
 
     def keys(self) -> BinaryArray:
         """Return the raw keys of all its rows, ascending.
@@ -36,7 +41,7 @@ class RawChunk:
         Raises:
             ImageChunkBrokenError, CorruptDataError: see :meth:`rows`.
         """
-        batches = [batch.key for batch in read_chunk(self.records, self.chunk)]
+        batches = [batch.key for batch in self._batches()]
         keys: BinaryArray = pa.concat_arrays([pa.array([], pa.binary()), *batches])
         return keys
 
@@ -47,7 +52,7 @@ class RawChunk:
             ImageChunkBrokenError, CorruptDataError: the records are not what the frontier record tells of.
         """
         waiting, count = list[RowChanges](), 0
-        for batch in read_chunk(self.records, self.chunk):
+        for batch in self._batches():
             waiting.append(batch.changes(self.chunk.table_id, self.chunk.ts))
             count += len(batch.key)
             if count >= ROWS_AT_ONCE:
@@ -55,6 +60,15 @@ class RawChunk:
                 waiting, count = [], 0
         if count:
             yield join_rows(waiting)
+
+    def _batches(self) -> Iterator[ImageRows]:
+        try:
+            yield from read_chunk(self.records, self.chunk)
+        except ImageChunkBrokenError as error:
+            if self.undecoded:
+                where = f"{self.chunk.partition}:{self.undecoded[0]}"
+                error.fields.update(undecoded_record=where, undecoded=len(self.undecoded))
+            raise
 
 
 def read_chunks(
@@ -69,7 +83,6 @@ def read_chunks(
 
     Raises:
         KafkaUnreachableError, HistoryLostError: see :meth:`TopicReader.read_all`.
-        CorruptDataError: a record is none of the topic's; the error names its partition and offset.
     """
     for at, chunk in enumerate(cut.chunks):
         if at % count == number and (chunk.rows or chunk.table_id in cut.resynced):
@@ -78,7 +91,9 @@ def read_chunks(
 
 def raw_chunk(reader: ReadsRanges, chunk: ImageChunk, on_bytes: Callable[[int], None] = lambda _: None) -> RawChunk:
     """Read one chunk; see :func:`read_chunks`."""
-    return RawChunk(chunk, tuple(_own_records(reader, chunk, on_bytes)) if chunk.rows else ())
+    undecoded: list[int] = []
+    records = tuple(_own_records(reader, chunk, on_bytes, undecoded.append)) if chunk.rows else ()
+    return RawChunk(chunk, records, tuple(undecoded))
 
 
 def chunk_tables(cut: Cut) -> frozenset[TableId]:
@@ -99,14 +114,21 @@ def chunk_changes(
             yield from raw.rows()
 
 
-def _own_records(reader: ReadsRanges, chunk: ImageChunk, on_bytes: Callable[[int], None]) -> Iterator[bytes]:
+def _own_records(
+    reader: ReadsRanges, chunk: ImageChunk, on_bytes: Callable[[int], None], on_undecoded: Callable[[int], None]
+) -> Iterator[bytes]:
+    """Yield the records of a chunk's scan. What does not decode is passed over: if it was the scan's, the chunk is not
+    whole, and whoever takes its rows finds that (:func:`~schemas.rawlog.image_chunk.read_chunk`).
+    """
     scan = ScanName(chunk.ts, chunk.number, chunk.attempt)
     for partition, offset, value in reader.read_all({chunk.partition: chunk.offsets}):
         try:
             head, _ = read_image_record(value)
         except CorruptDataError as error:
-            error.fields.update(partition=partition, offset=offset)
-            raise
+            extra = {"partition": partition, "offset": offset, "code": error.code, "error": str(error)}
+            log.error("a record of the images topic does not decode, and is passed over", extra=extra)
+            on_undecoded(offset)
+            continue
         if head.scan == scan:
             on_bytes(len(value))
             yield value

@@ -14,7 +14,6 @@ from schemas.changes import Op, RowChanges
 from schemas.config.changefeed import load_changefeed
 from schemas.ddl.job import DdlType
 from schemas.ddl.schema_store import SchemaStore
-from schemas.errors import CorruptDataError
 from schemas.ids import RegionId, TableId, Ts, UpstreamId
 from schemas.nodes.changefeed import ChangefeedInfo
 from schemas.rawlog.image_batch import ImageBatch, ImageRows, ScanName, encode_image_batch
@@ -149,11 +148,26 @@ def test_records_of_a_chunk_are_those_of_its_scan_between_its_offsets() -> None:
     assert set(changes.commit_ts.tolist()) == set(changes.start_ts.tolist()) == {S}
 
 
-def test_record_that_is_none_of_the_topic_is_named_by_its_place() -> None:
-    topic = Topic([b"", b"not of the topic"])
-    with pytest.raises(CorruptDataError) as error:
-        list(read_chunks(topic, cut_of(chunk_of(ONE, 0, rows_of(ONE, 1), (1, 2))), lambda _: None))
-    assert (error.value.fields["partition"], error.value.fields["offset"]) == (3, 1)
+def test_record_that_is_none_of_the_topic_is_passed_over_and_named_by_its_place(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    rows = rows_of(ONE, *range(20))
+    mine = landed(ONE, scan_of(0), rows)
+    topic = Topic([mine[0], b"not of the topic", *mine[1:]])
+    (raw,) = read_chunks(topic, cut_of(chunk_of(ONE, 0, rows, (0, len(topic.records)))), lambda _: None)
+    assert [key for changes in raw.rows() for key in changes.key.to_pylist()] == list(rows)
+    assert [(vars(record)["partition"], vars(record)["offset"]) for record in caplog.records] == [(3, 1)]
+
+
+def test_chunk_with_a_record_that_is_damaged_is_refused_and_names_it() -> None:
+    rows = rows_of(ONE, *range(20))
+    mine = landed(ONE, scan_of(0), rows)
+    topic = Topic([mine[0], b"\x01" + mine[1][1:], *mine[2:]])
+    (raw,) = read_chunks(topic, cut_of(chunk_of(ONE, 0, rows, (0, len(mine)))), lambda _: None)
+    for take in (raw.keys, lambda: list(raw.rows())):
+        with pytest.raises(ImageChunkBrokenError) as caught:
+            take()
+        assert caught.value.fields["undecoded_record"] == "3:1"
 
 
 def test_chunk_that_lacks_a_record_is_refused_before_anything_is_written() -> None:

@@ -34,6 +34,10 @@ class Broker:
             self._producer.produce(TOPIC, b"{}", partition=partition, headers=[(POSITION_HEADER, position)])
         assert self._producer.flush(30) == 0
 
+    def put_stray(self, partition: int) -> None:
+        self._producer.produce(TOPIC, b"hello, wrong topic", partition=partition)
+        assert self._producer.flush(30) == 0
+
 
 @pytest.fixture
 def broker() -> Broker:
@@ -75,6 +79,18 @@ def test_source_reads_partitions_that_come_go_and_are_read_anew(broker: Broker, 
     assert _read(source, 8) == [(1, at) for at in range(8)]
     source.begin({1: 6})
     assert _read(source, 2) == [(1, 6), (1, 7)]
+
+
+def test_source_passes_over_what_no_sorter_has_written(
+    broker: Broker, source: KafkaSource, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker.put(0, 1)
+    broker.put_stray(0)
+    broker.put(0, 1)
+    source.begin({0: 0})
+    assert _read(source, 2) == [(0, 0), (0, 2)]
+    said = [vars(record) for record in caplog.records]
+    assert [(line["topic"], line["partition"], line["offset"]) for line in said] == [(TOPIC, 0, 1)]
 
 
 def test_source_checks_that_records_are_there(broker: Broker, source: KafkaSource) -> None:

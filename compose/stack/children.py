@@ -49,10 +49,14 @@ class Nursery:
         env: Mapping[str, str] | None = None,
         cwd: Path | None = None,
     ) -> "Child":
-        """Start ``command`` with its output appended to ``log``; ``env`` is added to ours."""
+        """Start ``command`` with its output appended to ``log``; ``env`` is added to ours.
+
+        Raises:
+            ChildError: see :meth:`Child.start`.
+        """
         child = Child(name=name, command=list(command), log=log, env=dict(env or {}), cwd=cwd, nursery=self)
-        self._children.append(child)
         child.start()
+        self._children.append(child)
         return child
 
     def forget(self, child: "Child") -> None:
@@ -114,23 +118,32 @@ class Child:
         return self._process.pid
 
     def start(self) -> None:
-        """Start it (again)."""
+        """Start it (again).
+
+        Raises:
+            ChildError: there is no room for its log, or for another process.
+        """
         assert not self.is_running()
         self._end(0.0)  # what the last one has left behind
-        self.log.parent.mkdir(parents=True, exist_ok=True)
         output: IO[bytes]
-        with open(self.log, "ab", opener=opener) as output:  # pathlib's has no opener
-            self._process = subprocess.Popen(
-                [*_WHEN_TOLD, *self.command],
-                stdin=subprocess.PIPE,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env={**os.environ, **self.env},
-                cwd=self.cwd,
-                start_new_session=True,
-            )
-        self._started = started_at(self.pid)
-        self.nursery.tell_watchdog(f"add {self.pid}")
+        try:
+            self.log.parent.mkdir(parents=True, exist_ok=True)
+            with open(self.log, "ab", opener=opener) as output:  # pathlib's has no opener
+                self._process = subprocess.Popen(
+                    [*_WHEN_TOLD, *self.command],
+                    stdin=subprocess.PIPE,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    env={**os.environ, **self.env},
+                    cwd=self.cwd,
+                    start_new_session=True,
+                )
+            self._started = started_at(self.pid)
+            self.nursery.tell_watchdog(f"add {self.pid}")
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                self._end(0.0)  # it waits for a line that never comes
+            raise ChildError(f"{self.name} cannot be started", log=self.log, reason=error) from error
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError), self._process.stdin as stdin:
             stdin.write(b"\n")
@@ -195,12 +208,11 @@ class Child:
         turn_over(self.log)
 
     def tail(self, lines: int = TAIL_LINES) -> str:
-        """Return the last lines of its log."""
-        if not self.log.exists():
-            return ""
-        with self.log.open("rb") as log:
+        """Return the last lines of its log; '': there is none, or nobody can read it."""
+        with contextlib.suppress(OSError), self.log.open("rb") as log:
             log.seek(max(0, self.log.stat().st_size - 400 * lines))
             return "\n".join(log.read().decode(errors="replace").splitlines()[-lines:])
+        return ""
 
     def _end(self, grace_s: float) -> None:
         if self._process is None:

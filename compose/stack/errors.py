@@ -28,6 +28,6 @@ class JarsMissingError(BusError):
 
 
 class ChildError(BusError):
-    """A child process did not become ready, or ended by itself; ``fields`` name its log."""
+    """A child process cannot be started, did not become ready, or ended by itself; ``fields`` name its log."""
 
     code, action = "bus.child", Action.RETRY

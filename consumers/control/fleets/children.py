@@ -20,7 +20,7 @@ class ChildProcess(Protocol):
         """Where its output goes."""
 
     def start(self) -> None:
-        """Start it again."""
+        """Start it again; BusError: the machine has no room for it."""
 
     def turn_over_log(self) -> None:
         """Set the log aside if it has grown too large."""
@@ -53,7 +53,11 @@ class ChildStarter(Protocol):
     def start(
         self, name: str, command: Sequence[str], *, log: Path, env: Mapping[str, str] | None = None
     ) -> ChildProcess:
-        """Start ``command`` with its output appended to ``log``; ``env`` is added to ours."""
+        """Start ``command`` with its output appended to ``log``; ``env`` is added to ours.
+
+        Raises:
+            BusError: the machine has no room for it.
+        """
 
     def stop_together(self, grace_s: float) -> None:
         """Stop every child, all asked first and given ``grace_s`` in all."""

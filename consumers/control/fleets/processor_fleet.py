@@ -65,6 +65,8 @@ class ProcessorFleet(Fleet):
         self._processors: dict[FeedName, _Processor] = {}
         self._unreadable: dict[FeedName, str] = {}
         """Why, as it was said."""
+        self._refused: dict[FeedName, str] = {}
+        """Those that could not be started at the last look, and why."""
         self._tending = threading.Lock()
         self._is_leaving = False
         self._looking = LookThread("processors", self._look, on_fatal, rest_s=LOOK_S)
@@ -107,8 +109,15 @@ class ProcessorFleet(Fleet):
                 wanted[name] = info
         for name in self._processors.keys() - wanted.keys() - self._unreadable.keys():
             self._processors.pop(name).child.discard(STOP_S)
+        refused, self._refused = self._refused, {}
         for name, info in wanted.items():
-            self._tend(name, info)
+            try:
+                self._tend(name, info)
+            except BusError as error:  # a disk that is full, say: the others are tended all the same
+                self._refused[name] = str(error)
+                if refused.get(name) != str(error):
+                    extra = {"changefeed": name[1], "namespace": name[0], "code": error.code, "error": str(error)}
+                    log.error("processor cannot be started; trying again", extra=extra)
 
     def _info(self, name: FeedName, view: FeedView, said: str | None) -> ChangefeedInfo | None:
         """Return a changefeed; None, said once, of one that nobody can read: its processor is left as it is."""
@@ -137,8 +146,8 @@ class ProcessorFleet(Fleet):
             processor.start_at_s = now + processor.wait_s
             processor.wait_s = min(2 * processor.wait_s, AGAIN_MAX_S)
         if processor.start_at_s is not None and now >= processor.start_at_s:
-            processor.start_at_s = None
             processor.child.start()
+            processor.start_at_s = None
 
     def _started(self, name: FeedName) -> ChildProcess:
         addresses = self._addresses

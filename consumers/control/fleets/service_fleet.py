@@ -196,7 +196,12 @@ class ServiceFleet(Fleet):
             if known.kill_at_s is not None:
                 del self._services[known.service]
             elif now_s >= known.start_at_s:
-                self._start(known)
+                try:
+                    self._start(known)
+                except BusError as error:  # a disk that is full, say: what runs is tended all the same
+                    again_s = _postpone(known, now_s)
+                    extra = {"service": known.service, "code": error.code, "error": str(error), "again_in_s": again_s}
+                    log.error("sorter service cannot be started", extra=extra)
             return
         if child.is_running():
             child.turn_over_log()
@@ -218,8 +223,7 @@ class ServiceFleet(Fleet):
         known.child = None
         if now_s - known.started_at_s > STEADY_S:
             known.wait_s = AGAIN_FIRST_S
-        known.start_at_s = now_s + known.wait_s
-        known.wait_s = min(2 * known.wait_s, AGAIN_MAX_S)
+        _postpone(known, now_s)
 
     def _stands_still(self, known: _Service, now_s: float) -> bool:
         known.still_s += min(now_s - known.looked_at_s, 2 * LOOK_S)
@@ -316,6 +320,13 @@ class ServiceFleet(Fleet):
                 node, stat = client.get(path)
                 if decode_service(node).pid == death.pid:
                     client.delete(path, version=stat.version)
+
+
+def _postpone(known: _Service, now_s: float) -> float:
+    """Let a service be started later, each time twice as late; return in how many seconds."""
+    wait_s = known.wait_s
+    known.start_at_s, known.wait_s = now_s + wait_s, min(2 * wait_s, AGAIN_MAX_S)
+    return wait_s
 
 
 def _write_failure(client: ZooKeeperClient, paths: ZkPaths, name: FeedName, death: _Death) -> bool:

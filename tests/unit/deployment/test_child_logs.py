@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,14 @@ from edges.registry.access import RegistryAccess
 from edges.zookeeper.access import ZooKeeperAccess
 from schemas.ids import UpstreamId
 from schemas.nodes.changefeed import ZkPaths
+
+ADDRESSES = BusAddresses(
+    kafka=KafkaAccess("k:1"),
+    zookeeper=ZooKeeperAccess("z:1"),
+    schema_registry=RegistryAccess.at(""),
+    cluster="c",
+    upstream=UpstreamId("u"),
+)
 
 
 def test_log_within_its_bound_is_left_alone(tmp_path: Path) -> None:
@@ -72,17 +81,30 @@ def test_bounds_of_a_changefeeds_log() -> None:
     assert BYTES_MAX * (KEPT + 1) == 256 << 20
 
 
+def test_service_that_cannot_be_started_is_started_once_it_can_be(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = service_log(tmp_path)
+    log.mkdir(parents=True)  # as good as a disk without room
+    with Nursery() as nursery:
+        fleet = ServiceFleet(
+            ZkPaths("c"), ADDRESSES, nursery, (sys.executable, "-c", "pass"), SorterSettings(data_dir=tmp_path)
+        )
+        for _ in range(3):
+            fleet.look()
+        assert fleet.pids() == {}
+        assert [vars(record)["code"] for record in caplog.records] == ["bus.child"]
+        log.rmdir()
+        deadline = time.monotonic() + 60
+        while not fleet.pids() and time.monotonic() < deadline:
+            fleet.look()
+        assert fleet.pids().keys() == {fleet.service_id}
+
+
 def test_service_fleet_sets_the_log_of_one_that_runs_aside_when_it_has_grown_too_large(tmp_path: Path) -> None:
-    addresses = BusAddresses(
-        kafka=KafkaAccess("k:1"),
-        zookeeper=ZooKeeperAccess("z:1"),
-        schema_registry=RegistryAccess.at(""),
-        cluster="c",
-        upstream=UpstreamId("u"),
-    )
     with Nursery() as nursery:
         command = (sys.executable, "-c", "import time; time.sleep(600)")
-        fleet = ServiceFleet(ZkPaths("c"), addresses, nursery, command, SorterSettings(data_dir=tmp_path))
+        fleet = ServiceFleet(ZkPaths("c"), ADDRESSES, nursery, command, SorterSettings(data_dir=tmp_path))
         fleet.look()
         log = service_log(tmp_path)
         os.truncate(log, BYTES_MAX + 1)

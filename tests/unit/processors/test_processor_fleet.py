@@ -141,6 +141,25 @@ def test_processor_fleet_tends_the_others_and_leaves_alone_whose_changefeed_nobo
     assert fleet.look() == {"a": True, "b": True}
 
 
+def test_processor_fleet_goes_on_where_one_cannot_be_started_and_starts_it_once_that_can_be(
+    fleet: Fleet, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "a.log").mkdir()  # as good as a disk without room
+    fleet.store.infos = [_info("a"), _info("b")]
+    for _ in range(3):
+        assert fleet.look() == {"b": True}
+    assert [vars(record)["code"] for record in caplog.records if record.levelname == "ERROR"] == ["bus.child"]
+    (tmp_path / "a.log").rmdir()
+    assert fleet.look() == {"a": True, "b": True}
+    (tmp_path / "a.log").unlink()
+    (tmp_path / "a.log").mkdir()
+    fleet.child("a").kill()
+    _wait(lambda: not fleet.look()["a"] and [record.levelname for record in caplog.records].count("ERROR") == 2)
+    (tmp_path / "a.log").rmdir()
+    _wait(lambda: fleet.look() == {"a": True, "b": True})
+    assert fleet.fatal == []
+
+
 def test_processor_fleet_sets_the_log_of_one_that_runs_aside_when_it_has_grown_too_large(fleet: Fleet) -> None:
     fleet.store.infos = [_info("a")]
     fleet.look()

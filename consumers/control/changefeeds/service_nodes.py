@@ -36,7 +36,9 @@ class StoredServices:
     services: Mapping[str, ServiceInfo] = field(default_factory=dict)
     """Those that are registered."""
     assignments: Mapping[str, tuple[Assignment, int]] = field(default_factory=dict)
-    """With the version of each node; also of services that are gone."""
+    """With the version of each node; also of services that are gone. One that does not decode counts as empty."""
+    undecoded: frozenset[str] = frozenset()
+    """Services whose assignment does not decode: it is an owner's to write anew."""
     progress: Mapping[str, Sequence[FeedEntry]] = field(default_factory=dict)
     """By service, also of those that are gone, and of those that have left figures alone."""
     pins: Pins = field(default_factory=dict)
@@ -101,6 +103,7 @@ class ServiceNodes:
         progress: dict[str, list[FeedEntry]] = {}
         figures: dict[RunKey, FeedFigures] = {}
         pins: Pins = {}
+        undecoded: set[str] = set()
         for path, node in nodes.items():
             folder, _, name = path.rpartition("/")
             if path == self._pins:
@@ -108,8 +111,9 @@ class ServiceNodes:
             elif folder == self._services and (info := self._of(path, node, decode_service)) is not None:
                 services[name] = info
             elif folder == self._assignments:
-                # One that does not decode counts as empty: it is an owner's to write anew.
-                assignments[name] = self._of(path, node, decode_assignment) or Assignment(), node.version
+                assignment = self._of(path, node, decode_assignment)
+                undecoded |= {name} if assignment is None else set()
+                assignments[name] = assignment or Assignment(), node.version
             elif folder.startswith(f"{self._progress}/"):
                 service = folder.rpartition("/")[2]
                 progress.setdefault(service, []).extend(self._of(path, node, decode_entries) or ())
@@ -117,7 +121,9 @@ class ServiceNodes:
                 progress.setdefault(folder.rpartition("/")[2], [])
                 figures |= self._of(path, node, decode_figures) or {}
         said = {service: [with_figures(entry, figures) for entry in entries] for service, entries in progress.items()}
-        return StoredServices(services=services, assignments=assignments, progress=said, pins=pins)
+        return StoredServices(
+            services=services, assignments=assignments, undecoded=frozenset(undecoded), progress=said, pins=pins
+        )
 
     def _of(self, path: str, node: Node, decode: Callable[[bytes], T]) -> T | None:
         """Return what a node says; None, and a word in the log, of one that does not decode."""

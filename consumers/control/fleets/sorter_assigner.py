@@ -22,6 +22,7 @@ from consumers.control.changefeeds.pins import service_of
 from consumers.control.changefeeds.service_nodes import ReadsServices, ServiceNodes, StoredServices
 from consumers.control.changefeeds.states import FeedStates
 from consumers.control.cluster.capture_registry import CaptureInfo
+from consumers.control.cluster.election import decode_revision
 from consumers.control.cluster.look_thread import LookThread
 from consumers.control.core.changefeeds.service_plan import (
     LivingService,
@@ -34,10 +35,10 @@ from consumers.control.core.changefeeds.service_plan import (
 from edges.zookeeper.client import ZooKeeperClient
 from edges.zookeeper.node_cache import ANSWER_S
 from edges.zookeeper.session import LeaseLostError, Session
-from schemas.errors import BusError
+from schemas.errors import BusError, CorruptDataError
 from schemas.ids import CaptureId
 from schemas.nodes.changefeed import ZkPaths
-from schemas.nodes.sorter_service import FeedEntry, FeedName, ServicePaths, encode_assignment
+from schemas.nodes.sorter_service import Assignment, FeedEntry, FeedName, ServicePaths, encode_assignment
 
 log = logging.getLogger(__name__)
 
@@ -76,10 +77,11 @@ class SorterAssigner:
     ) -> None:
         """``states`` is ours alone from now on, ``revision`` the owner's own, ``captures`` whoever is registered.
 
-        ``on_fatal`` takes a bug; nothing is supervised any more then.
+        ``on_fatal`` takes a bug, or that another owner has been elected; nothing is supervised any more then.
         """
         self._session, self._paths, self._services = session, paths, ServicePaths(paths)
         self._revision, self._captures, self._clock = revision, captures, clock
+        self._on_fatal = on_fatal
         self._states = states
         self._nodes: ReadsServices = nodes or ServiceNodes(session, paths)
         self._began_at_s, self._balanced_at_s = clock(), clock()
@@ -111,6 +113,9 @@ class SorterAssigner:
         self._states.look(busy)
         wanted = self._wanted(stored)
         plan = self._plan(wanted, stored)
+        # Its service runs nothing new before it can read what it has, and one that begins does not get that far.
+        anew = {service: Assignment(owner_rev=self._revision) for service in stored.undecoded}
+        plan = replace(plan, write={**anew, **plan.write})
         if plan.write:
             self._write(plan, stored)
         self._say_unassigned(wanted, plan, stored)
@@ -204,12 +209,21 @@ class SorterAssigner:
             log.info("changefeed is assigned" if service else "changefeed is assigned no more", extra=extra)
 
     def _reigning(self, client: ZooKeeperClient) -> int:
-        """Return the version of the node of owner revisions, which is still ours."""
-        value, stat = client.get_async(self._paths.owner_rev).get(timeout=ANSWER_S)
-        if value != str(self._revision).encode():
-            raise LeaseLostError(
-                "another owner has been elected", owner_rev=self._revision, elected=value[:20].decode(errors="replace")
-            )
+        """Return the version of the node of owner revisions, which is still ours.
+
+        Raises:
+            LeaseLostError: another owner has been elected.
+            CorruptDataError: somebody else has written the node; nothing is assigned while that stands.
+        """
+        path = self._paths.owner_rev
+        value, stat = client.get_async(path).get(timeout=ANSWER_S)
+        elected = decode_revision(value, path)
+        if elected > self._revision:
+            replaced = LeaseLostError("another owner has been elected", owner_rev=self._revision, elected=elected)
+            self._on_fatal(replaced)  # our session may live all the same, and we would go on as an owner by half
+            raise replaced
+        if elected < self._revision:
+            raise CorruptDataError("owner revision went back", node=path, seen=elected, owner_rev=self._revision)
         return int(stat.version)
 
     def _say_unassigned(self, wanted: list[WantedFeed], plan: ServicePlan, stored: StoredServices) -> None:

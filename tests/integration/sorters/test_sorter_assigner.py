@@ -17,6 +17,7 @@ from consumers.control.core.changefeeds.state import Patience
 from consumers.control.fleets.sorter_assigner import BALANCE_EVERY_S, GONE_S, LOAD_OVER_S, SorterAssigner
 from consumers.control.log.raw_log import FrontierWindow
 from edges.zookeeper.session import LeaseLostError, Session
+from schemas.errors import BusError, CorruptDataError
 from schemas.ids import CaptureId, Ts, UpstreamId
 from schemas.nodes.changefeed import ChangefeedStatus, SorterFailure, ZkPaths
 from schemas.nodes.feed_figures import FeedFigures, encode_figures
@@ -43,6 +44,7 @@ class World:
     paths: ZkPaths
     now_s: float = 1000.0
     captures: dict[CaptureId, CaptureInfo] = field(default_factory=dict)
+    fatal: list[BusError] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.nodes, self.control = ServicePaths(self.paths), ChangefeedControl(self.session, self.paths)
@@ -61,7 +63,13 @@ class World:
             jitter=lambda: 0.0,
         )
         return SorterAssigner(
-            self.session, self.paths, states, self.revision, lambda: self.captures, clock=lambda: self.now_s
+            self.session,
+            self.paths,
+            states,
+            self.revision,
+            lambda: self.captures,
+            on_fatal=self.fatal.append,
+            clock=lambda: self.now_s,
         )
 
     def create(self, *names: str, config: dict[str, object] | None = None) -> None:
@@ -212,6 +220,39 @@ def test_assigner_former_owner_is_refused(world: World) -> None:
     assert world.given() == {}
     assert world.look() == {"s1": ["a"]}
     assert world.assignment("s1").owner_rev == 2
+
+
+@pytest.mark.parametrize("value", [b"garbage", b"0"])
+def test_assigner_says_that_the_owner_revision_is_not_its_own_until_it_is(world: World, value: bytes) -> None:
+    world.create("a")
+    world.start("s1", "c1")
+    world.session.client.set(world.paths.owner_rev, value)
+    for _ in range(2):
+        with pytest.raises(CorruptDataError) as caught:
+            world.look()
+        assert caught.value.fields["node"] == world.paths.owner_rev
+    assert world.fatal == []
+    world.session.client.set(world.paths.owner_rev, b"1")
+    assert world.look() == {"s1": ["a"]}
+
+
+def test_assigner_whose_owner_has_a_successor_ends_the_capture_whose_session_may_live(world: World) -> None:
+    world.create("a")
+    world.start("s1", "c1")
+    world.session.client.set(world.paths.owner_rev, b"9")
+    with pytest.raises(LeaseLostError):
+        world.look()
+    assert [type(error) for error in world.fatal] == [LeaseLostError]
+
+
+def test_assigner_writes_an_assignment_anew_that_nobody_can_read(world: World) -> None:
+    world.create("a")
+    world.start("s1", "c1")
+    world.start("s2", "c2")
+    assert world.look() == {"s1": ["a"]}
+    world.session.client.set(world.nodes.assignment("s1"), b"garbage")
+    world.session.client.create(world.nodes.assignment("s2"), b"garbage")
+    assert world.look() == {"s1": ["a"], "s2": []}
 
 
 def test_assigner_changefeed_of_which_services_died_twice_gets_its_own_until_it_is_resumed(world: World) -> None:

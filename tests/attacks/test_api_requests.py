@@ -22,7 +22,7 @@ from consumers.control.api.access import connections, logins
 from consumers.control.api.access.credentials import Credentials, CredentialsFile, PasswordHash, read_credentials
 from consumers.control.api.access.logins import FREE_ATTEMPTS, REMEMBERED_MAX, Logins
 from consumers.control.api.access.tls import ApiTls
-from consumers.control.api.client import ApiClient, ServerTlsError
+from consumers.control.api.client import ApiClient, ServerTlsError, ServerUnreachableError
 from consumers.control.api.serving import guard
 from consumers.control.api.serving.about import about_page
 from consumers.control.api.serving.server import ApiServer
@@ -137,6 +137,20 @@ def test_body_of_a_stranger_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None
     assert is_refused(answer, 401, "api.unauthorized")
 
 
+def open_count(held: list[socket.socket]) -> int:
+    """Return how many of these connections the server has not ended."""
+    count = 0
+    for connection in held:
+        connection.setblocking(False)
+        try:
+            count += connection.recv(1) != b""
+        except BlockingIOError:
+            count += 1
+        except ConnectionError:
+            pass
+    return count
+
+
 def test_headers_have_a_size_and_a_time(server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
     host, port = server.address.split(":")
     with socket.create_connection((host, int(port)), 10) as large, suppress(ConnectionError):
@@ -156,20 +170,51 @@ def test_connections_of_one_host_are_bounded(server: ApiServer, monkeypatch: pyt
     with ExitStack() as stack:
         held = [stack.enter_context(socket.create_connection((host, int(port)), 10)) for _ in range(8)]
 
-        def open_count() -> int:
-            count = 0
-            for connection in held:
-                connection.setblocking(False)
-                try:
-                    count += connection.recv(1) != b""
-                except BlockingIOError:
-                    count += 1
-                except ConnectionError:
-                    pass
-            return count
+        wait_until(lambda: open_count(held) == 5, lambda: open_count(held))
 
-        wait_until(lambda: open_count() == 5, open_count)
-    wait_until(lambda: ApiClient(url=server.address).ask("GET", "/status").status == 200, lambda: None)
+    def is_served() -> bool:
+        try:
+            return ApiClient(url=server.address).ask("GET", "/status").status == 200
+        except ServerUnreachableError:  # it has not seen yet that the others are gone
+            return False
+
+    wait_until(is_served, lambda: None)
+
+
+def test_headers_of_a_later_request_have_a_time_too(server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "HEADER_S", 0.3)
+    host, port = server.address.split(":")
+    with socket.create_connection((host, int(port)), 10) as slow:
+        slow.sendall(b"GET /status HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert slow.recv(10_000).startswith(b"HTTP/1.1 200")
+        slow.sendall(b"G")
+        with suppress(ConnectionError):
+            assert slow.recv(100) == b""
+
+
+def test_client_that_reads_no_answer_gives_its_connection_back(
+    server: ApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "READ_S", 0.3)
+    host, port = server.address.split(":")
+    with socket.socket() as deaf:
+        deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        deaf.settimeout(20)
+        deaf.connect((host, int(port)))
+        with pytest.raises((ConnectionError, BrokenPipeError)):
+            while True:
+                deaf.sendall(b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n" * 100)
+
+
+def test_connections_that_never_shake_hands_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "HOST_CONNECTIONS_MAX", 5)
+    authority = Authority(tmp_path)
+    own = authority.issue("server")
+    tls = ApiTls(ca_path=authority.path, cert_path=own.cert, key_path=own.key)
+    with closing(ApiServer("127.0.0.1:0", tls=tls)) as server, server.serving(Memory()), ExitStack() as stack:
+        host, port = server.address.split(":")
+        held = [stack.enter_context(socket.create_connection((host, int(port)), 10)) for _ in range(8)]
+        wait_until(lambda: open_count(held) == 5, lambda: open_count(held))
 
 
 def test_body_that_dribbles_is_given_up(server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:

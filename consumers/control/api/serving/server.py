@@ -14,7 +14,7 @@ from typing import Final
 import uvicorn
 from fastapi import APIRouter
 
-from consumers.control.api.access.connections import HEADER_BYTES_MAX, bounded_protocol
+from consumers.control.api.access.connections import HEADER_BYTES_MAX, BoundedListener, bounded_protocol
 from consumers.control.api.access.credentials import Users
 from consumers.control.api.access.origin import hosts_of
 from consumers.control.api.access.tls import ApiTls
@@ -60,7 +60,7 @@ class ApiServer:
         context = tls.server_context() if tls.serves else None
         try:
             family = socket.AF_INET6 if ":" in host else socket.AF_INET
-            self._socket = socket.create_server((host, port), family=family)
+            self._socket = BoundedListener(socket.create_server((host, port), family=family))
         except OSError as error:
             reason = "cannot listen for the API; is another capture here? give this one another --addr"
             raise ApiAddressError(reason, addr=address, reason=error.strerror) from error

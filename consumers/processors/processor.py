@@ -19,7 +19,7 @@ from typing import Final
 from consumers.control.changefeeds.processor_nodes import ProcessorInfo
 from consumers.control.peers.interface import Peers
 from consumers.processors.board import ChangefeedGoneError, ProcessorBoard, Wanted
-from consumers.processors.core.backoff import Backoff
+from consumers.processors.core.backoff import Backoff, Movement
 from consumers.processors.run import LOOK_S, ProcessorRun, RunParts, Work
 from consumers.processors.sink_source import SinkTopicMissingError
 from edges.kafka.access import KafkaAccess
@@ -187,7 +187,7 @@ class ProcessorProcess:
 
     def _turn(self, board: ProcessorBoard, wanted: Wanted, run: ProcessorRun) -> None:
         looked_at, leave_at = time.monotonic(), 0.0
-        seen: tuple[int, int, int] | None = None
+        movement = Movement()
         while True:
             run.turn()
             now = time.monotonic()
@@ -201,8 +201,7 @@ class ProcessorProcess:
             if now - looked_at < LOOK_S:
                 continue
             looked_at = now
-            before, seen = seen, (run.checkpoint_ts, run.rows_total, run.ddl_total)
-            if before is not None and seen != before:
+            if movement.has_moved(run.checkpoint_ts, run.ddl_total, run.partitions()):
                 self._backoff.progress()
             stored = board.look()
             if stored is None or stored.edition != wanted.edition or stored.finished or not stored.runs:

@@ -167,10 +167,10 @@ class ProcessorRun:
         """The changefeed's, as far as we know."""
         return Ts(0) if self._lead is None else self._lead.checkpoint_ts
 
-    @property
-    def rows_total(self) -> int:
-        """Rows that this processor has applied."""
-        return self._parts.work.share.rows_total
+    def partitions(self) -> dict[int, tuple[Ts, int]]:
+        """Return how far the partitions are that this processor applies: applied ts, and rows."""
+        progress = {part: self._parts.work.share.progress(part) for part in self._executor.applying}
+        return {part: (at.applied_ts, at.rows_total) for part, at in progress.items()}
 
     @property
     def ddl_total(self) -> int:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from consumers.processors.core.storage.paths import METADATA, PathForm
-from consumers.processors.storage.store import LocalStore
+from consumers.processors.storage.store import LocalStore, StorageUnavailableError
 from schemas.errors import BusError, CorruptDataError
 from schemas.ids import Ts
 from schemas.sink.file_names import is_schema_file_path, path_name, schema_path_name
@@ -152,3 +152,22 @@ def test_new_folders_are_durable_in_theirs_before_a_file_is(tmp_path: Path, monk
     (root / "s/t/7").rename(root / "gone")
     store.put("s/t/7/CDC4.csv", [b"x"])
     assert store.get("s/t/7/CDC4.csv") == b"x"
+
+
+def test_folder_that_was_replaced_gets_no_file_behind_those_that_are_gone(tmp_path: Path) -> None:
+    root, away = tmp_path / "mount" / "sink", tmp_path / "away"
+    store = LocalStore(root)
+    store.put("s/t/7/CDC1.csv", [b"x"])
+    root.rename(away)
+    for replaces in (False, True):  # removed or unmounted; another disk is there
+        if replaces:
+            root.mkdir()
+        with pytest.raises(StorageUnavailableError, match="not the one that was written to"):
+            store.put("s/t/7/CDC2.csv", [b"x"])
+        with pytest.raises(StorageUnavailableError, match=str(root)):
+            store.get(".tidebus/feed/partition-0")
+        assert not root.exists() or not list(root.iterdir())
+    root.rmdir()
+    away.rename(root)
+    store.put("s/t/7/CDC2.csv", [b"x"])
+    assert store.get("s/t/7/CDC2.csv") == b"x"

@@ -118,9 +118,12 @@ class LeasedStore:
 
 @dataclass(frozen=True, slots=True)
 class LocalStore:
-    """A folder, made when the first file comes."""
+    """A folder, made when the first file comes. It stays the same: where it was removed, or a disk was mounted there or
+    taken away, what had been written is elsewhere, and nothing may be written behind it."""
 
     root: Path
+    _root: list[tuple[int, int]] = field(default_factory=list, init=False, repr=False, compare=False)
+    """Device and inode of the folder, once it is there."""
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False, compare=False)
     _durable: set[Path] = field(default_factory=set, init=False, repr=False, compare=False)
     """Folders that are known to be written down in theirs."""
@@ -130,7 +133,9 @@ class LocalStore:
         target = self._target(path)
         draft = target.parent / f".{target.name}.{secrets.token_hex(8)}"
         try:
+            self._check_root()
             self._make(target.parent)
+            self._check_root()
             try:
                 with draft.open("xb") as file:
                     file.writelines(chunks)
@@ -150,6 +155,7 @@ class LocalStore:
         """See :class:`FileStore`."""
         target = self._target(path)
         try:
+            self._check_root()
             return target.read_bytes()
         except FileNotFoundError:
             return None
@@ -174,6 +180,23 @@ class LocalStore:
         except OSError as error:
             raise StorageUnavailableError("cannot remove old files", path=str(self.root), reason=error) from error
         return removed
+
+    def _check_root(self) -> None:
+        try:
+            stands = self.root.stat()
+        except FileNotFoundError:
+            now = None
+        else:
+            now = (stands.st_dev, stands.st_ino)
+        with self._lock:
+            if not self._root and now is not None:
+                self._root.append(now)
+            if self._root and self._root[0] != now:
+                raise StorageUnavailableError(
+                    "the sink's folder is not the one that was written to: it was removed, or a disk was mounted or "
+                    "unmounted there",
+                    path=str(self.root),
+                )
 
     def _target(self, path: str) -> Path:
         parts = path.split("/")

@@ -30,6 +30,9 @@ ROW_SQL_MODE = "STRICT_TRANS_TABLES,NO_AUTO_VALUE_ON_ZERO,NO_ENGINE_SUBSTITUTION
 """What does not fit is an error; zero dates, dates like 2024-02-31 and an AUTO_INCREMENT of 0 stay as they are."""
 LOOSE_SQL_MODE = ROW_SQL_MODE.removeprefix("STRICT_TRANS_TABLES,")
 _UNKNOWN_VARIABLE = 1193
+_PACKET_VARIABLE = "max_allowed_packet"
+PACKET_BYTES_LEAST = 1 << 20
+"""What a server that does not say its ``max_allowed_packet`` is taken to have: the least that one ever came with."""
 _WHICH_VARIABLES = "SHOW SESSION VARIABLES WHERE Variable_name IN %s"
 _TIDB_VARIABLES = {
     "allow_auto_random_explicit_insert": "1",
@@ -39,6 +42,9 @@ _TIDB_VARIABLES = {
 """What only a TiDB has: it takes AUTO_RANDOM values that a row brings along, writes though its readers are bound to an
 external ts, and passes over placement, whose policies are the upstream's own. Source: pingcap/tiflow
 ``pkg/sink/mysql/db_helper.go``, ``generateDSNByConfig``."""
+LOCK_WAIT_S = 50
+"""So long a statement of ours waits for a lock on a table (``LOCK TABLES``, a backup's, a DDL by hand), as InnoDB does
+for one on a row. A server's default is a day: each try would leave a session behind that waits there."""
 IDLE_MAX_S = 30
 """After so long without a statement a server ends the session. One whose machine is gone, or frozen, would else hold
 the locks of its transaction for hours, and nobody could take its partitions over; who waits for such a lock gives up
@@ -95,12 +101,15 @@ class Connector:
         return connection
 
     def _set_up(self, connection: Connection) -> None:
-        settings = f"sql_mode='{ROW_SQL_MODE}', time_zone='+00:00', foreign_key_checks=0, wait_timeout={IDLE_MAX_S}"
+        settings = f"sql_mode='{ROW_SQL_MODE}', time_zone='+00:00', foreign_key_checks=0"
+        settings += f", wait_timeout={IDLE_MAX_S}, lock_wait_timeout={LOCK_WAIT_S}"
         connection.query(f"SET SESSION {settings}".encode())
         connection.query(b"SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
         wanted = {**_TIDB_VARIABLES, "tidb_txn_mode": f"'{self.config.sink.mysql.tidb_txn_mode}'"}
         # Asked for one by one: a TiDB need not say in its version that it is one, and an older one lacks some.
-        known = {str(row[0]).lower() for row in select(connection, _WHICH_VARIABLES, (tuple(wanted),))}
+        asked = select(connection, _WHICH_VARIABLES, ((*wanted, _PACKET_VARIABLE),))
+        known = {str(name).lower(): str(value) for name, value in asked}
+        connection.packet_bytes_max = int(known.pop(_PACKET_VARIABLE, PACKET_BYTES_LEAST))
         if not known:
             self._refuse_unmarked()
             return

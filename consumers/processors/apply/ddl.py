@@ -293,6 +293,9 @@ class DdlRunner:
             connection.query(b"SET SESSION time_zone = @@GLOBAL.time_zone")
         moment = datetime.fromisoformat(ddl.clock).replace(tzinfo=UTC).timestamp() if ddl.clock else None
         execute(connection, "SET SESSION timestamp = %s", (moment or physical_ms(ddl.commit_ts) / 1000,))
+        # A server goes on with a DDL whose client is gone, and one that waits comes before all that come later: it must
+        # not begin to wait anew, as rows may.
+        connection.query(b"SET SESSION lock_wait_timeout = @@GLOBAL.lock_wait_timeout")
         # TiDB's default, for schemas that are created without one.
         connection.query(b"SET SESSION collation_server = 'utf8mb4_bin'")
         schema = ddl.pre_schema or ddl.schema

@@ -53,7 +53,10 @@ class ProcessorReplacedError(BusError):
 NO_SUCH_TABLE = frozenset({ER.BAD_DB_ERROR, ER.NO_SUCH_TABLE})
 _FULL = frozenset({1021, 1026, 1114})
 """No space left, a file that cannot be written, a tablespace that may not grow: somebody makes room."""
+_LOCKED = frozenset({ER.LOCK_WAIT_TIMEOUT, ER.LOCK_DEADLOCK})
 _KILLED = 1927  # MariaDB: "Connection was killed"
+_READ_ONLY = frozenset({ER.OPTION_PREVENTS_STATEMENT, 1792, 1836})
+"""A server, its new transactions, or its InnoDB may be read for a while and not written."""
 _NO_SUCH_PARTITION_CHANGE = (1507, 1517)
 """The partition to drop is not there; one to add is."""
 _TIDB_RETRY = frozenset({8002, 8022, 8027, 8028, 9001, 9002, 9003, 9005, 9007})
@@ -61,10 +64,12 @@ _TIDB_RETRY = frozenset({8002, 8022, 8027, 8028, 9001, 9002, 9003, 9005, 9007})
 _RETRY = _TIDB_RETRY | {
     *(CR.CR_CONNECTION_ERROR, CR.CR_CONN_HOST_ERROR, CR.CR_SERVER_GONE_ERROR),
     *(CR.CR_SERVER_LOST, CR.CR_SERVER_LOST_EXTENDED),
-    *(ER.LOCK_WAIT_TIMEOUT, ER.LOCK_DEADLOCK, ER.QUERY_INTERRUPTED, ER.SERVER_SHUTDOWN, ER.CON_COUNT_ERROR),
+    *(ER.QUERY_INTERRUPTED, ER.SERVER_SHUTDOWN, ER.CON_COUNT_ERROR),
     *(ER.NET_READ_ERROR, ER.NET_READ_INTERRUPTED, ER.NET_ERROR_ON_WRITE, ER.NET_WRITE_INTERRUPTED),
-    *(ER.OPTION_PREVENTS_STATEMENT, ER.TOO_MANY_USER_CONNECTIONS, ER.USER_LIMIT_REACHED, ER.OUT_OF_RESOURCES),
+    *(ER.TOO_MANY_USER_CONNECTIONS, ER.USER_LIMIT_REACHED, ER.OUT_OF_RESOURCES),
     _KILLED,
+    *_READ_ONLY,
+    *_LOCKED,
     *_FULL,
 }  # fmt: skip
 _REFUSED = frozenset(
@@ -109,6 +114,11 @@ def may_heal(error: pymysql.MySQLError) -> bool:
 def is_full(error: pymysql.MySQLError) -> bool:
     """Tell whether there is no room for what is written."""
     return errno(error) in _FULL
+
+
+def is_of_statement(error: pymysql.MySQLError) -> bool:
+    """Tell whether what a statement waits for is its table's: room, or a lock. The connection is as good as before."""
+    return is_full(error) or errno(error) in _LOCKED
 
 
 def is_refusal(error: pymysql.MySQLError) -> bool:

@@ -20,20 +20,18 @@ from consumers.processors.apply.errors import (
     RowRefusedError,
     errno,
     general_error,
-    is_full,
+    is_of_statement,
     is_refusal,
     may_heal,
     reason,
 )
 from consumers.processors.core.apply.statements import Statement, StatementSettings, statements
 from consumers.processors.core.apply.waiting import RowBatch
+from schemas.errors import BusError
 from schemas.sink.sql_rows import SqlRow
 
 PACKET_BYTES_MAX = 2 * 1024 * 1024
 """Of statements that are sent together: with one more it stays below the least max_allowed_packet that is common."""
-LONG_BYTES = 512 * 1024
-"""Of what is sent together: from here on the server is asked what it takes, which costs a round trip of its own. The
-least ``max_allowed_packet`` that a server ever came with is 1 MiB."""
 _LARGER_PACKETS = (
     "a larger max_allowed_packet of the destination, which new connections get, or filter.rules without the table"
 )
@@ -60,10 +58,12 @@ def write_rows(connection: Connection, move: bytes, rows: RowBatch, settings: St
     Raises:
         PositionMovedError: it does not; nothing is written, and the connection is no good any more.
         RowRefusedError: names the first row that the destination does not take. Nothing is written.
-        DestinationUnreachableError: there is no room for a row, which it names. Nothing is written.
+        DestinationUnreachableError: there is no room for a statement's rows, or somebody else has them locked; it names
+            the first. Nothing is written.
         pymysql.MySQLError: any other; whether it was written is not known.
     """
     opening = [b"BEGIN", move]
+    settings = replace(settings, bytes_max=min(settings.bytes_max, connection.packet_bytes_max // 2))
     try:
         for group in _packets(statements(rows, settings), together=_takes_many(connection)):
             fits = _fits(connection, opening, group)
@@ -80,8 +80,9 @@ def write_rows(connection: Connection, move: bytes, rows: RowBatch, settings: St
         connection.commit()
     except _StatementFailedError as failed:
         connection.rollback()
-        if is_full(failed.error):
-            raise general_error(failed.error, **_where(failed.statement.form.name, failed.statement.row(0))) from failed
+        if may_heal(failed.error):
+            first = _where(failed.statement.form.name, failed.statement.row(0))
+            raise general_error(failed.error, **first, rows=len(failed.statement)) from failed.error
         raise _refused(connection, rows, failed, settings) from failed.error
 
 
@@ -113,19 +114,17 @@ def _fits(connection: Connection, opening: list[bytes], group: list[Statement]) 
         RowRefusedError: it does not even take each statement by itself.
     """
     size = sum(len(sql) + 1 for sql in (*opening, *(statement.sql for statement in group)))
-    if size <= LONG_BYTES:
-        return True
-    ((allowed,),) = select(connection, "SELECT @@max_allowed_packet")
+    allowed: int = connection.packet_bytes_max
     longest = max(group, key=lambda statement: len(statement.sql))
     if len(longest.sql) + 1 >= allowed:  # with the byte that says that it is a statement
         raise RowRefusedError(
             "destination takes no statement as long as the row's",
             **_where(longest.form.name, longest.row(0)),
             bytes=len(longest.sql),
-            bytes_max=int(allowed),
+            bytes_max=allowed,
             what_helps=_LARGER_PACKETS,
         )
-    return size < int(allowed)
+    return size < allowed
 
 
 def _send(connection: Connection, opening: list[bytes], group: list[Statement]) -> None:
@@ -139,7 +138,7 @@ def _send(connection: Connection, opening: list[bytes], group: list[Statement]) 
             else:
                 connection.next_result()
         except pymysql.MySQLError as error:
-            if at < len(opening) or (may_heal(error) and not is_full(error)):
+            if at < len(opening) or (may_heal(error) and not is_of_statement(error)):
                 raise
             raise _StatementFailedError(group[at - len(opening)], error) from error
         # Before all rows: a processor that was replaced must not come to write one, nor to blame one.
@@ -164,7 +163,7 @@ def _run_loose(connection: Connection, statement: Statement) -> None:
 
 def _refused(
     connection: Connection, rows: RowBatch, failed: _StatementFailedError, settings: StatementSettings
-) -> RowRefusedError:
+) -> BusError:
     """Find the row that a statement has failed at, by trying the table's rows one by one; none is kept."""
     name = failed.statement.form.name
     mine = RowBatch(tuple(part for part in rows.slices if part.form.name == name))
@@ -172,6 +171,8 @@ def _refused(
     refused = _first_refused(connection, statements(mine, settings_alone))
     # None: the rows fail only together, which the server's own text tells best.
     row, error = refused or (failed.statement.row(0), failed.error)
+    if may_heal(error):  # meanwhile somebody has locked it, or ended the connection
+        return general_error(error, **_where(name, row))
     what = "we lack a privilege" if is_refusal(error) else "destination does not take a row"
     return RowRefusedError(
         what,

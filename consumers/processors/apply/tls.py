@@ -25,6 +25,9 @@ _Stamps = tuple[int, ...]
 class DatabaseConnection(_PyMySqlConnection):
     """PyMySQL's, which uses TLS unasked where the server has it: that proves no name, so it needs no authorities."""
 
+    packet_bytes_max: int
+    """The longest packet that the server takes from this session; who has set the session up says it."""
+
     def _create_ssl_ctx(self, sslp: object) -> ssl.SSLContext:
         """Overrides PyMySQL's, which reads all authorities and then checks nothing."""
         return sslp if isinstance(sslp, ssl.SSLContext) else _unproven()

@@ -93,6 +93,8 @@ class StatementSettings:
     """Rows at or below it may be there already; a table's rows of a batch go as in safe mode if one of them is."""
     rows_max: int = 1024
     """Rows of one statement."""
+    bytes_max: int = STATEMENT_BYTES_MAX
+    """Of the literals of one statement with several rows."""
     noted: Mapping[TableId, NotedTable] = field(default_factory=dict)
     """Of tables that are resynced."""
 
@@ -210,7 +212,7 @@ def _of_table(table: _TableRows, settings: StatementSettings) -> Iterator[Statem
         upserts = ~gone & ~read & before & ~went
         replaced = ~gone & read
     # A condition is a range of the key already: of several in one statement no server makes the best.
-    chunks = _Chunks(table, flags & np.uint8(LOOSE) != 0, 1 if form.is_range else settings.rows_max)
+    chunks = _Chunks(table, flags & np.uint8(LOOSE) != 0, 1 if form.is_range else settings.rows_max, settings.bytes_max)
     words = _words(form)
     yield from chunks.statements(words.delete, last[deletes], form.key_end, words.delete_end, of_keys=True)
     yield from chunks.statements(b"REPLACE" + words.into, last[replaced], ROW_END, b"")
@@ -218,7 +220,7 @@ def _of_table(table: _TableRows, settings: StatementSettings) -> Iterator[Statem
     yield from chunks.statements(b"INSERT" + words.into, last[inserts], ROW_END, b"")
     noted = settings.noted.get(form.notes)
     if noted is not None and noted.key == {column.lower() for column in form.key}:
-        struck = _Chunks(table, np.zeros(len(op), np.bool_), settings.rows_max)
+        struck = _Chunks(table, np.zeros(len(op), np.bool_), settings.rows_max, settings.bytes_max)
         head = b"DELETE FROM " + noted.name + words.where
         yield from struck.statements(head, last, form.key_end, words.delete_end, of_keys=True)
 
@@ -229,7 +231,8 @@ def _in_order(
     """Yield the statements of a table without a key: of neighbours that come, one, and one for each row that goes."""
     is_delete = op == _DELETE
     words = _words(table.form)
-    single, several = _Chunks(table, is_loose, 1), _Chunks(table, is_loose, settings.rows_max)
+    single = _Chunks(table, is_loose, 1, settings.bytes_max)
+    several = _Chunks(table, is_loose, settings.rows_max, settings.bytes_max)
     into = (b"REPLACE" if settings.safe_mode else b"INSERT") + words.into
     for rows in np.split(np.arange(len(op)), np.flatnonzero(is_delete[1:] != is_delete[:-1]) + 1):
         if is_delete[rows[0]]:
@@ -264,6 +267,7 @@ class _Chunks:
     table: _TableRows
     is_loose: BoolArray
     rows_max: int
+    bytes_max: int
 
     def statements(
         self, head: bytes, rows: IntArray, separator: bytes, tail: bytes, *, of_keys: bool = False
@@ -276,14 +280,14 @@ class _Chunks:
             for at in np.flatnonzero(is_loose):
                 yield replace(self._joined(head, rows[at : at + 1], separator, tail, of_keys), loose=True)
             rows = rows[~is_loose]
-        if len(rows) <= self.rows_max and self.table.size <= STATEMENT_BYTES_MAX:
+        if len(rows) <= self.rows_max and self.table.size <= self.bytes_max:
             if len(rows):
                 yield self._joined(head, rows, separator, tail, of_keys)
             return
         size_to = np.concatenate(([0], np.cumsum(self.table.lengths(of_keys)[rows])))
         start = 0
         while start < len(rows):
-            fitting = int(np.searchsorted(size_to, size_to[start] + STATEMENT_BYTES_MAX, "right")) - 1
+            fitting = int(np.searchsorted(size_to, size_to[start] + self.bytes_max, "right")) - 1
             end = max(start + 1, min(start + self.rows_max, fitting))
             yield self._joined(head, rows[start:end], separator, tail, of_keys)
             start = end

@@ -55,8 +55,12 @@ class Nursery:
             ChildError: see :meth:`Child.start`.
         """
         child = Child(name=name, command=list(command), log=log, env=dict(env or {}), cwd=cwd, nursery=self)
-        child.start()
-        self._children.append(child)
+        self._children.append(child)  # first: who is interrupted meanwhile stops it, too
+        try:
+            child.start()
+        except ChildError:
+            self._children.remove(child)
+            raise
         return child
 
     def forget(self, child: "Child") -> None:

@@ -1,7 +1,7 @@
 # `make run` and `make test` do all their set-up themselves; see README.md.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-real test-pure nightly check bench bench-report changelog lock clean
+.PHONY: help setup complete installed run test test-real test-pure nightly check bench bench-report changelog lock clean
 
 BIN := .venv/bin
 # Spark's Python workers must find the same modules as the driver, whatever the shell exports.
@@ -14,7 +14,19 @@ unexport PYTHONDONTWRITEBYTECODE
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1	\2/' | expand -t 20
 
-setup: .venv/.stamp-jars  ## environment in .venv, pinned dependencies, the project, jars in .cache
+setup:  ## environment in .venv, pinned dependencies, the project, jars in .cache
+	@$(MAKE) --no-print-directory $(AT_ONCE) complete
+
+# pip keeps one core, and Ivy, which is a jar of pyspark, mostly waits: pyspark is installed beside all else, then fetches.
+AT_ONCE := -j 2
+PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check
+LOCKED_SPARK := /^[a-z]/ { spark = /^(pyspark|py4j)==/ }
+
+complete: .venv/.stamp-jars
+	@:
+
+installed: .venv/.stamp-project .venv/.stamp-fetched
+	@:
 
 .venv/.stamp-python:
 	@python=; for name in python3.12 python3.11 python3.13 python3; do \
@@ -24,15 +36,26 @@ setup: .venv/.stamp-jars  ## environment in .venv, pinned dependencies, the proj
 	$$python -m venv .venv || { echo "$$python could not make an environment: install its venv module (Debian: python3-venv)." >&2; exit 1; }
 	@touch $@
 
+.venv/.stamp-spark: requirements.lock .venv/.stamp-python
+	@awk '$(LOCKED_SPARK) spark' $< > .venv/spark.lock
+	$(PIP_INSTALL) --no-warn-conflicts --require-hashes -r .venv/spark.lock
+	@touch $@
+
 .venv/.stamp-dependencies: requirements.lock .venv/.stamp-python
-	$(BIN)/python -m pip install -qq --disable-pip-version-check --require-hashes -r requirements.lock
+	@awk '$(LOCKED_SPARK) !spark' $< > .venv/dependencies.lock
+	$(PIP_INSTALL) --no-warn-conflicts --no-compile --require-hashes -r .venv/dependencies.lock
+	@$(BIN)/python -m compileall -qq -j 0 -x 'site-packages/.*/tests?/' .venv/lib || true  # some files are of another Python
 	@touch $@
 
 .venv/.stamp-project: pyproject.toml .venv/.stamp-dependencies
-	$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	$(PIP_INSTALL) --no-deps --no-build-isolation --editable .
 	@touch $@
 
-.venv/.stamp-jars: compose/stack/ivy-stack.xml compose/stack/jars.py compose/stack/jars.sha256 compose/stack/class_archives.py .venv/.stamp-project
+.venv/.stamp-fetched: compose/stack/ivy-stack.xml compose/stack/jars.py compose/stack/jars.sha256 .venv/.stamp-spark
+	$(BIN)/python -m compose.stack.jars
+	@touch $@
+
+.venv/.stamp-jars: compose/stack/class_archives.py .venv/.stamp-fetched .venv/.stamp-project
 	$(BIN)/tidebus setup
 	@touch $@
 
@@ -47,8 +70,9 @@ check: .venv/.stamp-project  ## ruff, mypy (strict, tests too), import contracts
 	$(BIN)/python -m tests.unused_names
 
 # Tests that start brokers and JVMs mostly wait, and pure ones fill the gaps, so both run at once. The former go file by
-# file, the longest (e2e) begin first. Checks need no jars, so the first fetches them while the other one checks.
-test: .venv/.stamp-project  ## all checks and all tests
+# file, the longest (e2e) begin first. The first also notes which classes JVMs load, which the other one does not need.
+test:  ## all checks and all tests
+	@$(MAKE) --no-print-directory $(AT_ONCE) installed
 	@$(BIN)/python -m tests.lanes "$(MAKE) --no-print-directory test-real" "$(MAKE) --no-print-directory test-pure"
 
 # What pyspark, py4j and servers in threads leave open, the collector meets in some later test: there it is shown, not an
@@ -59,7 +83,7 @@ test-real: setup  ## tests on real processes: integration on Kafka, ZooKeeper, r
 	$(BIN)/pytest -q -n 3 --dist loadfile --no-loadscope-reorder --durations 10 $(UNRAISABLE) \
 	  -m "integration or e2e" tests/e2e tests/integration tests/attacks
 
-test-pure: check setup  ## all checks, and the tests that need no other process: unit, property, simulation
+test-pure: check .venv/.stamp-fetched  ## all checks, and the tests that need no other process: unit, property, simulation
 	$(BIN)/pytest -q -n 2 --dist worksteal -m 'not integration' --ignore tests/integration --ignore tests/e2e
 
 # Tests of an hour run there: a dump of their stacks in the midst has ended the process (signal 11).

@@ -2,6 +2,7 @@
 
 import tempfile
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
@@ -28,11 +29,17 @@ END_S: Final = 120.0
 
 def make_archives(say: Say) -> None:
     """Make those of Spark and of the local stack that are not there."""
+    with ThreadPoolExecutor(1) as beside:  # each keeps one core at most, and Spark takes as long as the others together
+        stack = beside.submit(_make_stack_archives, say)
+        make_archive("spark", spark_class_path(), _use_spark, say)
+        stack.result()
+
+
+def _make_stack_archives(say: Say) -> None:
     runner = next(registry_home(say).glob("*-runner.jar"))
     make_archive("zookeeper", zookeeper_class_path(), use_zookeeper, say)
     make_archive("kafka", kafka_jars(say), _use_kafka, say)
     make_archive("registry", [runner], _use_registry, say)
-    make_archive("spark", spark_class_path(), _use_spark, say)
 
 
 def use_zookeeper(archive_options: Sequence[str]) -> None:

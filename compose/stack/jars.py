@@ -181,3 +181,7 @@ def _locked(path: Path) -> Iterator[None]:
     with path.open("w") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield
+
+
+if __name__ == "__main__":
+    fetch(PARTS)

@@ -32,7 +32,7 @@ from schemas.ddl.schema_store import SchemaStore
 from schemas.errors import Action, BusError
 from schemas.ids import TableId, Ts
 from schemas.nodes.changefeed import NAMESPACE_DEFAULT, ChangefeedInfo, ZkPaths
-from schemas.rawlog.ddl_record import decode_ddl_record
+from schemas.rawlog.ddl_record import read_ddl_record
 from schemas.rawlog.record_check import RawRecord
 from schemas.rawlog.region_batch import decode_region_batch
 from schemas.rawlog.row_parts import PartJoiner
@@ -177,8 +177,10 @@ def _read_raw(
     """Hash the rows that are to be in the topics (``must``: up to ``upto``)."""
     store, bad_jobs = SchemaStore.empty(), BadJobs()
     for message in _read_topics(kafka, [topics.ddl]):
-        # A bad job stops the changefeeds that it concerns; what they have written is below it.
-        bad_jobs.apply(store, decode_ddl_record(message.value()))
+        record = read_ddl_record(message.value(), topic=topics.ddl, offset=message.offset())
+        if record is not None:  # else it is nobody's of ours, as readers take it
+            # A bad job stops the changefeeds that it concerns; what they have written is below it.
+            bad_jobs.apply(store, record)
     rows, expected, must = 0, [np.zeros(0, np.uint64)], [np.zeros(0, np.uint64)]
     replicated = _Replicated(store, config)
     for _, batch in _read_batches(kafka, topics.region_events):

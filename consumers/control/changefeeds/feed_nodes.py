@@ -35,7 +35,8 @@ INFO, STATUS, APPLIED, IMAGES, PROLOGUE = "info", "status", "applied", "images",
 class _Decoded(Generic[T]):
     """What nodes say, by path; a node that is the same object says the same."""
 
-    def __init__(self, decode: Callable[[bytes], T]) -> None:
+    def __init__(self, decode: Callable[[bytes, str], T]) -> None:
+        """``decode`` is given the node's bytes, and its path for what it logs."""
         self._decode = decode
         self._known: dict[str, tuple[Node, T]] = {}
 
@@ -48,7 +49,7 @@ class _Decoded(Generic[T]):
         known = self._known.get(path)
         if known is None or known[0] is not node:
             try:
-                self._known[path] = known = node, self._decode(node.value)
+                self._known[path] = known = node, self._decode(node.value, path)
             except CorruptDataError as error:
                 raise CorruptDataError(error.message, **{"path": path, **error.fields}) from error
         return known[1]
@@ -56,6 +57,10 @@ class _Decoded(Generic[T]):
     def keep(self, nodes: Mapping[str, Node]) -> None:
         """Forget the nodes that are gone."""
         self._known = {path: known for path, known in list(self._known.items()) if path in nodes}
+
+
+def _pathless(decode: Callable[[bytes], T]) -> Callable[[bytes, str], T]:
+    return lambda node, _: decode(node)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,11 +134,11 @@ class FeedNodes:
         if STATUS in parts and has_progress:
             patterns += [f"{self._progress}/*/*", f"{self._figures}/*/*"]
         self.cache = NodeCache(session, patterns)
-        self.infos = _Decoded(decode_info)
-        self.statuses = _Decoded(decode_changefeed_status)
-        self.applied = _Decoded(decode_applied)
+        self.infos = _Decoded(_pathless(decode_info))
+        self.statuses = _Decoded(_pathless(decode_changefeed_status))
+        self.applied = _Decoded(_pathless(decode_applied))
         self.asked = _Decoded(decode_asked)
-        self.prologues = _Decoded(decode_prologue)
+        self.prologues = _Decoded(_pathless(decode_prologue))
         self._entries = _Decoded(readable_entries)
         self._counted = _Decoded(readable_figures)
         self._seen: tuple[Mapping[str, Node], Mapping[FeedName, FeedView]] = {}, {}

@@ -62,6 +62,7 @@ from schemas.nodes.sorter_service import (
     Assignment,
     FeedEntry,
     ServiceInfo,
+    ServicePaths,
     decode_assignment,
     decode_entries,
     decode_service,
@@ -290,6 +291,17 @@ def test_whoever_shows_all_changefeeds_leaves_out_the_one_that_nobody_can_read(
     said = [vars(record) for record in caplog.records if record.levelno == logging.ERROR]
     assert [(line["changefeed"], line["code"]) for line in said] == [("bad", "bus.corrupt_data")]
     assert path in said[0]["error"]
+
+
+def test_progress_of_a_service_that_nobody_can_read_is_named_by_its_path(caplog: pytest.LogCaptureFixture) -> None:
+    made, session = session_with()
+    nodes = ServicePaths(PATHS)
+    paths = [f"{nodes.progress}/service/0", f"{nodes.figures}/service/0"]
+    for path in paths:
+        made.client.put(path, b"\xff garbage")
+    FeedNodes(session, PATHS).readable()
+    said = [vars(record)["path"] for record in caplog.records if record.levelno == logging.ERROR]
+    assert sorted(said) == sorted(paths)
 
 
 @pytest.mark.parametrize(

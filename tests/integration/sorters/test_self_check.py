@@ -89,6 +89,7 @@ def run_check(
     producer = Producer({"bootstrap.servers": stack.kafka, **settings})
     for record in ddl_records(committed_changes()):
         producer.produce(topics.ddl, encode_ddl_record(record), partition=0)
+    producer.produce(topics.ddl, b"somebody else's", partition=0)
     for table, value in raw_batches():
         producer.produce(topics.region_events, value, partition=raw_partition(TableId(table), 4))
     for partition, positions in enumerate(output_partitions()):

@@ -44,6 +44,11 @@ class SpillSettings:
     """A segment is deleted as a whole, once none of its rows waits."""
 
 
+def _opened(path: str, flags: int) -> int:
+    """Open a segment, which holds rows: nobody else on the machine reads it."""
+    return os.open(path, flags, 0o600)
+
+
 class _BlobAddress(NamedTuple):
     segment: int
     offset: int
@@ -58,7 +63,7 @@ class _Segment:
         if nameless:
             self.file: IO[bytes] = tempfile.TemporaryFile(prefix=name, dir=folder, buffering=0)  # noqa: SIM115
         else:
-            self.file = self.path.open("x+b", buffering=0)
+            self.file = open(self.path, "x+b", buffering=0, opener=_opened)  # noqa: SIM115 # closed when it is deleted
         self.bytes = 0
         self.live = 0
 

@@ -30,6 +30,14 @@ def test_spill_blobs_then_each_comes_back_as_it_was(tmp_path: Path) -> None:
     assert (segments(tmp_path), spill.file_bytes) == ([], 0)
 
 
+def test_spill_segment_holds_rows_then_nobody_else_can_read_it(tmp_path: Path) -> None:
+    spill = files(tmp_path)
+    spill.put(b"a row")
+    (segment,) = tmp_path.glob("*.spill")
+    assert segment.stat().st_mode & 0o077 == 0
+    spill.close()
+
+
 def test_spill_segment_when_its_last_blob_is_dropped_then_it_is_deleted(tmp_path: Path) -> None:
     spill = files(tmp_path, segment_bytes=100)
     addresses = [spill.put(b"x" * 50) for _ in range(6)]

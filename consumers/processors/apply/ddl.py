@@ -32,7 +32,7 @@ from datetime import UTC, datetime
 
 import pymysql
 
-from consumers.processors.apply.connection import Connection, execute, is_tidb, select
+from consumers.processors.apply.connection import LOCK_WAIT_S, Connection, execute, is_tidb, select
 from consumers.processors.apply.ddl_jobs import read_clock, read_jobs
 from consumers.processors.apply.destination import DatabaseDestination
 from consumers.processors.apply.errors import (
@@ -61,8 +61,10 @@ from schemas.tidb.time_zone import load_zone
 log = logging.getLogger(__name__)
 JOB_WAIT_S = 5.0
 """Between two looks at a TiDB's jobs; a long list of them takes it a second (TiCDC waits as long)."""
-LOCK_WAIT_S = 1
+NAMED_LOCK_WAIT_S = 1
 """Of one request for the lock; between two we look who holds it, and whether we shall stop."""
+LOCK_SHARE = 0.9
+"""Of ``read-timeout``: so long a DDL waits for a lock on its table."""
 _RECOVERS: Mapping[int, str] = {DdlType.RECOVER_TABLE: "table", DdlType.RECOVER_SCHEMA: "database with all its tables"}
 DDL_SQL_MODE = "STRICT_TRANS_TABLES,NO_AUTO_VALUE_ON_ZERO,NO_ENGINE_SUBSTITUTION,ALLOW_INVALID_DATES"
 
@@ -258,7 +260,7 @@ class DdlRunner:
             while time.monotonic() < until_s:
                 if self.stopped() or self.indexes.is_closed:
                     raise StoppedError("told to stop while the destination runs a ddl")
-                time.sleep(min(JOB_WAIT_S, LOCK_WAIT_S))
+                time.sleep(min(JOB_WAIT_S, NAMED_LOCK_WAIT_S))
         return False
 
     def finish(self, mark: DdlMark, next_offsets: dict[int, int]) -> None:
@@ -293,9 +295,10 @@ class DdlRunner:
             connection.query(b"SET SESSION time_zone = @@GLOBAL.time_zone")
         moment = datetime.fromisoformat(ddl.clock).replace(tzinfo=UTC).timestamp() if ddl.clock else None
         execute(connection, "SET SESSION timestamp = %s", (moment or physical_ms(ddl.commit_ts) / 1000,))
-        # A server goes on with a DDL whose client is gone, and one that waits comes before all that come later: it must
-        # not begin to wait anew, as rows may.
-        connection.query(b"SET SESSION lock_wait_timeout = @@GLOBAL.lock_wait_timeout")
+        # A DDL that waits for a lock comes before all that come later, so it waits longer than rows do; but it hears of
+        # the lock before its answer is given up, which says nothing of why.
+        waits_s = max(1, int(self._read_timeout_s * LOCK_SHARE)) if self._read_timeout_s else LOCK_WAIT_S
+        connection.query(f"SET SESSION lock_wait_timeout = {waits_s}".encode())
         # TiDB's default, for schemas that are created without one.
         connection.query(b"SET SESSION collation_server = 'utf8mb4_bin'")
         schema = ddl.pre_schema or ddl.schema
@@ -306,7 +309,7 @@ class DdlRunner:
         """Take the lock of this changefeed's DDL, or of one index."""
         name = "tidebus:" + hashlib.sha256((self.destination.feed + what).encode()).hexdigest()[:40]
         while True:
-            if select(connection, "SELECT GET_LOCK(%s, %s)", (name, LOCK_WAIT_S))[0][0] == 1:
+            if select(connection, "SELECT GET_LOCK(%s, %s)", (name, NAMED_LOCK_WAIT_S))[0][0] == 1:
                 return
             if self.stopped() or self.indexes.is_closed:
                 raise StoppedError("told to stop while another session runs a ddl")

@@ -10,6 +10,7 @@ import pytest
 from compose.stack.mariadb import LocalMariaDb
 from consumers.processors.apply import connection as connection_module
 from consumers.processors.apply.errors import DestinationUnreachableError, RowRefusedError
+from schemas.ddl.job import DdlType
 from schemas.errors import Action, BusError
 from schemas.sink.position import RowOp
 from tests.support.database.apply import Processor, rows, run_sql, table
@@ -77,6 +78,22 @@ def test_apply_to_a_table_that_somebody_has_locked_names_it_and_leaves_no_sessio
     assert waiting == []
     Processor(mariadb, log_of(1), feed, revision=2).apply(50)
     assert table(mariadb, "d.a") == [(1, 0)]
+
+
+def test_ddl_on_a_table_that_somebody_reads_says_that_it_waits_for_a_lock(mariadb: LocalMariaDb, feed: str) -> None:
+    two_tables(mariadb)
+    log = SinkLog()
+    log.ddl(20, DdlType.ADD_COLUMN, "d.a", "ALTER TABLE `d`.`a` ADD COLUMN w INT", pre="d.a")
+    log.watermark(50)
+    with closing(mariadb.connect()) as other:
+        other.begin()
+        other.query("SELECT * FROM d.a")
+        error = error_of(Processor(mariadb, log, feed, parameters=HURRY))
+    assert error.action is Action.RETRY
+    assert (error.fields["table"], error.fields["commit_ts"]) == ("d.a", 20)
+    assert "1205" in str(error.fields["reason"])
+    Processor(mariadb, log, feed, revision=2).apply(50)
+    assert rows(mariadb, "SELECT COUNT(*) FROM information_schema.columns WHERE table_name = 'a'") == [(3,)]
 
 
 def test_apply_to_a_row_that_somebody_has_locked_names_its_table(mariadb: LocalMariaDb, feed: str) -> None:

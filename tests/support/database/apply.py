@@ -118,7 +118,8 @@ class MemorySides:
         return DatabaseDestination(self.connector, self.processor.feed, revision, self.processor.settings)
 
     def runner(self, destination: DatabaseDestination) -> DdlRunner:
-        return DdlRunner(destination=destination)
+        mysql = self.connector.config.sink.mysql
+        return DdlRunner(destination=destination, read_timeout_s=mysql.read_timeout_s)
 
     def syncpoints(self, destination: DatabaseDestination) -> Syncpoints | None:
         return None if self.processor.syncpoints is None else self.processor.syncpoints(destination)

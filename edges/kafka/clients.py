@@ -5,9 +5,11 @@ of its own (:mod:`schemas.config.client_options`), with what the caller's work n
 """
 
 import logging
+import re
 import threading
+import time
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 from weakref import WeakValueDictionary
 
 from confluent_kafka import Consumer, KafkaException, Producer
@@ -19,6 +21,10 @@ _shared: "WeakValueDictionary[tuple[tuple[str, object], ...], AdminClient]" = We
 """Admin clients by their settings."""
 _sharing = threading.Lock()
 _Client = TypeVar("_Client")
+SAY_AGAIN_S: Final = 30.0
+"""Between two lines of one client that say the same: a broker that is away makes it say so several times a second."""
+_TEXTS_MAX: Final = 100
+_HOW_LONG: Final = re.compile(r"\(after [^()]*\)")
 
 
 def kafka_consumer(config: Mapping[str, object], log: logging.Logger | None = None) -> Any:
@@ -65,10 +71,30 @@ def shared_admin(config: Mapping[str, object], log: logging.Logger | None = None
 
 def _made(kind: Callable[..., _Client], config: Mapping[str, object], log: logging.Logger | None) -> _Client:
     try:
-        return kind(dict(config), **({} if log is None else {"logger": log}))
+        return kind(dict(config), **({} if log is None else {"logger": ClientWords(log)}))
     except (KafkaException, TypeError, ValueError) as error:
         # A file that is not there or no PEM, a key that does not fit its certificate, a value that is none.
         reason = error.args[0].str() if isinstance(error, KafkaException) else error
         raise KafkaSettingsError(
             "Kafka's client refuses its settings", kafka=config.get("bootstrap.servers"), reason=reason
         ) from error
+
+
+class ClientWords:
+    """librdkafka's own words on their way into a log. It tries again by itself, so what it calls an error is a warning
+    here, and what it says again and again is said once in a while. What ends a client comes as an exception.
+    """
+
+    def __init__(self, log: logging.Logger, clock: Callable[[], float] = time.monotonic) -> None:
+        self._log, self._clock = log, clock
+        self._said_at_s: dict[str, float] = {}
+
+    def log(self, level: int, message: str, *args: object) -> None:
+        """Take a line; librdkafka calls it as :meth:`logging.Logger.log`."""
+        text, now_s = _HOW_LONG.sub("", message % args), self._clock()
+        if now_s < self._said_at_s.get(text, -SAY_AGAIN_S) + SAY_AGAIN_S:
+            return
+        if len(self._said_at_s) >= _TEXTS_MAX:
+            self._said_at_s.clear()
+        self._said_at_s[text] = now_s
+        self._log.log(logging.WARNING if level == logging.ERROR else level, message, *args)

@@ -129,6 +129,8 @@ def test_topics_that_keep_everything_are_taken() -> None:
     assert complaints(TOPICS, {}) == []
     hidden = dict.fromkeys("edf", SeenTopic(replicas=3))
     assert complaints(TOPICS, hidden) == [], "what brokers do not show is not judged"
+    kept = seen("f", retention_ms="608400000") | {"i": SAFE, "e": SeenTopic(replicas=3)}
+    assert complaints(TOPICS, kept) == [], "nor what is kept against what nobody knows"
 
 
 @pytest.mark.parametrize(

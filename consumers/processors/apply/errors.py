@@ -1,5 +1,6 @@
 """What can go wrong at a MySQL or TiDB, by who can help: time, an operator, or nobody."""
 
+import re
 import ssl
 
 import pymysql
@@ -53,6 +54,10 @@ class ProcessorReplacedError(BusError):
 NO_SUCH_TABLE = frozenset({ER.BAD_DB_ERROR, ER.NO_SUCH_TABLE})
 _FULL = frozenset({1021, 1026, 1114})
 """No space left, a file that cannot be written, a tablespace that may not grow: somebody makes room."""
+_ENGINES = frozenset({1005, 1030, 1296})
+"""What a server says of a storage engine's error, whatever that is; the text has the engine's own number or words."""
+_NO_ROOM = re.compile(r"err(?:no|or):? (?:28|135)\b|Temp file write failure")
+"""Seen of MariaDB's InnoDB in the middle of a DDL: ENOSPC, HA_ERR_RECORD_FILE_FULL, and a file for sorting."""
 _LOCKED = frozenset({ER.LOCK_WAIT_TIMEOUT, ER.LOCK_DEADLOCK})
 _KILLED = 1927  # MariaDB: "Connection was killed"
 _READ_ONLY = frozenset({ER.OPTION_PREVENTS_STATEMENT, 1792, 1836})
@@ -70,7 +75,6 @@ _RETRY = _TIDB_RETRY | {
     _KILLED,
     *_READ_ONLY,
     *_LOCKED,
-    *_FULL,
 }  # fmt: skip
 _REFUSED = frozenset(
     {
@@ -107,13 +111,15 @@ def may_heal(error: pymysql.MySQLError) -> bool:
     """Tell whether the same may work later."""
     if isinstance(_cause(error), ssl.SSLError):
         return False  # a certificate that the other side's is not signed by does not get better
+    if is_full(error):
+        return True
     # PyMySQL says InterfaceError without a number for a connection that it has closed itself.
     return errno(error) in _RETRY or (errno(error) == 0 and isinstance(error, pymysql.err.InterfaceError))
 
 
 def is_full(error: pymysql.MySQLError) -> bool:
     """Tell whether there is no room for what is written."""
-    return errno(error) in _FULL
+    return errno(error) in _FULL or (errno(error) in _ENGINES and _NO_ROOM.search(reason(error)) is not None)
 
 
 def is_of_statement(error: pymysql.MySQLError) -> bool:

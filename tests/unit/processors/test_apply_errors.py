@@ -26,6 +26,20 @@ def test_error_that_passes_by_itself_is_tried_again(number: int) -> None:
     assert (error.fields["partition"], error.fields["reason"]) == (3, f"{number}, text")
 
 
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        (1296, "Got error 59 'Temp file write failure' from InnoDB"),
+        (1005, 'Can\'t create table `d`.`n` (errno: 135 "No more room in record file")'),
+        (1005, 'Can\'t create table `d`.`n` (errno: 28 "No space left on device")'),
+        (1030, 'Got error 28 "No space left on device" from storage engine InnoDB'),
+    ],
+)
+def test_full_disk_that_a_ddl_meets_is_tried_again(number: int, text: str) -> None:
+    assert may_heal(pymysql.OperationalError(number, text))
+    assert not may_heal(pymysql.OperationalError(number, "Can't create table `d`.`n` (errno: 150)"))
+
+
 @pytest.mark.parametrize("number", [1044, 1045, 1142, 1227])
 def test_error_of_a_missing_privilege_is_for_an_operator(number: int) -> None:
     error = pymysql.OperationalError(number, "denied")

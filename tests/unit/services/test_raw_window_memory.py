@@ -140,7 +140,7 @@ def all_kept(window: RawWindow) -> list[SharedRecord]:
 @pytest.mark.parametrize("row_count", [1, 20, 400])
 def test_count_of_columns_is_the_memory_of_all_that_was_allocated(row_count: int) -> None:
     env = {**os.environ, "PYTHONMALLOC": "malloc", "PYTHONPATH": os.pathsep.join(sys.path)}
-    called = [sys.executable, "-m", "tests.unit.sorters.test_raw_window_memory", str(row_count)]
+    called = [sys.executable, "-m", "tests.unit.services.test_raw_window_memory", str(row_count)]
     taken, said = map(int, subprocess.run(called, env=env, check=True, capture_output=True, text=True).stdout.split())
     assert said == pytest.approx(taken, rel=0.1)
 

@@ -10,6 +10,9 @@ from sorters.cut.image_chunks import RawChunk, chunk_tables, read_chunks
 from sorters.cut.raw_records import ReadsRanges, raw_records, tables_of
 from sorters.cut.worker import SharedRows
 
+RAW_RECORD_BYTES_GUESS = 4 * 1024
+"""Size of a raw record before any was read: low, since starting Spark in vain costs more than reading in vain."""
+
 
 @dataclass(frozen=True, slots=True)
 class RawCut:

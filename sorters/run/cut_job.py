@@ -13,7 +13,7 @@ from sorters.core.cut.runner import Choice, Costs, CutSize, Reason, Runner, choo
 from sorters.core.records.order import OutputRecords
 from sorters.cut.feed_share import FeedShare, WholeProcess
 from sorters.cut.leave import Leave
-from sorters.cut.raw_cut import RawReader
+from sorters.cut.raw_cut import RAW_RECORD_BYTES_GUESS, RawReader
 from sorters.cut.small_cut import SmallCut
 from sorters.cut.worker import CutCounts, FeedProgram
 from sorters.run.damage_notes import DamageNotes
@@ -35,10 +35,8 @@ TASK_CUT_BYTES_MAX = 16 * 1024 * 1024
 TABLES_AT_ONCE_MAX = 500
 """Tables that are made ready for a large cut though they may have no rows in it; where more wait, its tasks look first
 which have: they read the raw log twice then."""
-RAW_RECORD_BYTES_GUESS = 4 * 1024
-"""Size of a raw record before the first cut: low, since starting Spark in vain costs more than reading in vain."""
-RECORD_ROWS_GUESS = 16
-"""Row messages that come of a raw record, likewise."""
+ROW_BYTES_GUESS = 256
+"""Bytes of raw records for each row message that comes of them, before the first cut."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,14 +89,16 @@ class CutJob:
         run_by: RunBy | None = None,
         name: str = "",
         share: FeedShare | None = None,
+        record_bytes: Callable[[], float] = lambda: RAW_RECORD_BYTES_GUESS,
         next_fence: Callable[[], bytes] = lambda: NO_FENCE,
     ) -> None:
         """Both maps are librdkafka's; the sink's must keep the order, and hold texts where it could name files.
         ``raw_reader`` is for the driver: see :class:`~sorters.cut.small_cut.SmallCut`.
 
         ``spark`` is asked for its session at each cut that Spark is to run: it may be another one each time. ``name``
-        is the changefeed's, in Spark's UI. ``share`` is told what the driver does. ``next_fence`` gives each attempt to
-        write something its fence (:mod:`schemas.sink.fence`).
+        is the changefeed's, in Spark's UI. ``share`` is told what the driver does. ``record_bytes`` says how large
+        raw records are until a cut of this job has shown it. ``next_fence`` gives each attempt to write something its
+        fence (:mod:`schemas.sink.fence`).
         """
         self._share = share or WholeProcess()
         self._spark, self._next_fence = spark, next_fence
@@ -110,8 +110,9 @@ class CutJob:
         self._is_given_up = False
         self._record_bytes: float | None = None
         """Mean size of a raw record; None: no cut has been run yet."""
-        self._record_rows = float(RECORD_ROWS_GUESS)
-        """Mean number of row messages that come of one."""
+        self._record_bytes_guess = record_bytes
+        self._record_rows: float | None = None
+        """Mean number of row messages that come of one; None likewise."""
 
     def give_up(self) -> None:
         """Let what is under way in another thread fail; nothing more is done from here on."""
@@ -138,7 +139,7 @@ class CutJob:
     @property
     def record_bytes(self) -> float:
         """Mean size of the raw records of the last cuts; before the first one a guess."""
-        return self._record_bytes or RAW_RECORD_BYTES_GUESS
+        return self._record_bytes or self._record_bytes_guess()
 
     def choose(self, cut: Cut, *, backlog: bool = False) -> Choice:
         """Return who is going to run a cut, and why."""
@@ -192,9 +193,8 @@ class CutJob:
             counts = self._run_by_spark(orders, may_repeat_here=not backlog)
         preparation.note_rows(counts.flow.written)
         if cut.offsets and not cut.chunks:
-            mean = counts.raw_bytes / cut.offsets
-            self._record_bytes = mean if self._record_bytes is None else (self._record_bytes + mean) / 2
-            self._record_rows = (self._record_rows + counts.rows / cut.offsets) / 2
+            self._record_bytes = _mean(self._record_bytes, counts.raw_bytes / cut.offsets)
+            self._record_rows = _mean(self._record_rows, counts.rows / cut.offsets)
         log.debug(
             "cut is written",
             extra={
@@ -210,10 +210,11 @@ class CutJob:
 
     def _size(self, cut: Cut, *, with_images: bool = True) -> CutSize:
         records = cut.offsets
+        record_rows = self.record_bytes / ROW_BYTES_GUESS if self._record_rows is None else self._record_rows
         chunks = cut.chunks if with_images else ()
         return CutSize(
             raw_bytes=int(records * self.record_bytes) + sum(chunk.bytes for chunk in chunks),
-            rows=int(records * self._record_rows) + sum(chunk.rows for chunk in chunks),
+            rows=int(records * record_rows) + sum(chunk.rows for chunk in chunks),
         )
 
     def _driver_bytes_max(self) -> int:
@@ -310,3 +311,7 @@ class CutJob:
         if self._is_given_up:  # while the session began
             self._large.give_up()
         return self._large
+
+
+def _mean(before: float | None, now: float) -> float:
+    return now if before is None else (before + now) / 2

@@ -87,6 +87,7 @@ class RunParts:
             run_by=replace(run_by or RunBy(), by_changefeed=runner_of(config.sorter.run_cuts)),
             name=f"{info.namespace}/{info.changefeed_id}",
             share=share,
+            record_bytes=sources.record_bytes,
             next_fence=next_fence if own else lambda: NO_FENCE,
         )
         return cls(sources=sources, growth=growth, preparation=preparation, job=job, registry=registry)

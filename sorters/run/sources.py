@@ -15,7 +15,7 @@ from schemas.ids import Ts
 from schemas.rawlog.frontier import FrontierRecord
 from schemas.rawlog.log_state import check_raw_log
 from schemas.rawlog.topics import RawTopics
-from sorters.cut.raw_cut import RawReader
+from sorters.cut.raw_cut import RAW_RECORD_BYTES_GUESS, RawReader
 from sorters.cut.record_window import RecordWindow
 from sorters.log.frontier_reader import FrontierReader
 from sorters.run.proofs.feed_states import StateStore
@@ -93,6 +93,9 @@ class RunSources(Protocol):
     def raw_reader(self, stopped: Callable[[], bool]) -> RawReader:
         """Return what reads raw records until ``stopped``; the caller closes it."""
 
+    def record_bytes(self) -> float:
+        """Return how large raw records are, about."""
+
     def check_log(self) -> None:
         """Refuse a raw log that is not the one that its frontier was published over.
 
@@ -123,6 +126,10 @@ class OwnSources:
     def raw_reader(self, stopped: Callable[[], bool]) -> RecordWindow:
         """See :meth:`RunSources.raw_reader`."""
         return RecordWindow(self._config, self._topics.region_events, stopped=stopped)
+
+    def record_bytes(self) -> float:
+        """See :meth:`RunSources.record_bytes`."""
+        return RAW_RECORD_BYTES_GUESS
 
     def check_log(self) -> None:
         """See :meth:`RunSources.check_log`."""

@@ -18,9 +18,8 @@ from edges.kafka.errors import address_of
 from edges.kafka.offsets import NextRecords, offsets_consumer
 from schemas.rawlog.region_batch import SharedRecord
 from sorters.core.cut.cut import Cut
-from sorters.cut.raw_cut import RawCut, read_cut
+from sorters.cut.raw_cut import RAW_RECORD_BYTES_GUESS, RawCut, read_cut
 from sorters.cut.record_window import Record, RecordWindow
-from sorters.run.cut_job import RAW_RECORD_BYTES_GUESS
 from sorters.service.decoded_records import DecodedRecords
 from sorters.service.shared_cuts import SharedCuts
 

@@ -144,6 +144,10 @@ class SharedSources:
         """See :class:`~sorters.run.sources.RunSources`."""
         return self._shared.raw.reader(stopped)
 
+    def record_bytes(self) -> float:
+        """See :class:`~sorters.run.sources.RunSources`."""
+        return self._shared.raw.record_bytes
+
     def check_log(self) -> None:
         """See :class:`~sorters.run.sources.RunSources`."""
         self._shared.check()

@@ -24,11 +24,12 @@ from sorters.core.feed.feed import compile_feed
 from sorters.core.flow.ledger import CutFlow
 from sorters.core.mount.corrupt_rows import CorruptRows
 from sorters.cut.leave import GIVEN
+from sorters.cut.raw_cut import RAW_RECORD_BYTES_GUESS
 from sorters.cut.worker import CutCounts
 from sorters.log.blackhole_topics import BlackholeTopics
 from sorters.log.failures import TaskHangsError
 from sorters.run import cut_job
-from sorters.run.cut_job import RAW_RECORD_BYTES_GUESS, CutJob, RunBy
+from sorters.run.cut_job import CutJob, RunBy
 from sorters.run.preparation import Preparation
 from sorters.spark import cut as spark_cut
 from sorters.spark.jobs import session_jobs
@@ -117,7 +118,12 @@ class Changefeed:
     """Its preparation and its job, over one planned session; it stands in for the feed of schemas, too."""
 
     def __init__(
-        self, session: PlannedSession, store: SchemaStore, name: str = "ns/feed", run_by: RunBy | None = None
+        self,
+        session: PlannedSession,
+        store: SchemaStore,
+        name: str = "ns/feed",
+        run_by: RunBy | None = None,
+        record_bytes: float = RAW_RECORD_BYTES_GUESS,
     ) -> None:
         self.store, self.bad, self.name = store, BadJobs().jobs, name
         config = load_changefeed(URI)
@@ -133,6 +139,7 @@ class Changefeed:
             sink_config={},
             run_by=run_by,
             name=name,
+            record_bytes=lambda: record_bytes,
         )
 
     def advance(self, ddl_end: int) -> bool:
@@ -227,6 +234,19 @@ def test_driver_holds_more_of_a_cut_while_there_is_no_spark(
     for warm in (job, Changefeed(session, schema("a")).job):  # who does not say may have a Spark
         assert (warm.choose(cut_of(1_000)), warm.choose(cut_of(1_001))) == (held, too_large)
         assert (warm.is_small(cut_of(1_000)), warm.is_small(cut_of(1_001))) == (True, False)
+
+
+def test_first_cut_has_as_many_rows_as_the_size_of_its_records_tells(
+    session: PlannedSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A hundred changefeeds that begin at once had a job of Spark's each, for what others had mounted already."""
+    monkeypatch.setattr(cut_job, "DRIVER_CUT_BYTES_MAX", 2**40)
+    two = RunBy(tasks=2)
+    unknown, small = (Changefeed(session, schema("a"), run_by=two, record_bytes=size).job for size in (4_096, 1_024))
+    worth_it = Choice(runner=Runner.SPARK, reason=Reason.WORTH_A_JOB)
+    cheaper = Choice(runner=Runner.DRIVER, reason=Reason.CHEAPER_ON_DRIVER)
+    assert (unknown.choose(cut_of(2_000)), small.choose(cut_of(2_000))) == (worth_it, cheaper)
+    assert small.choose(cut_of(8_000)) == worth_it
 
 
 def test_no_name_is_made_for_cuts_of_the_driver(monkeypatch: pytest.MonkeyPatch, session: PlannedSession) -> None:

@@ -46,23 +46,30 @@ def quiet_s(rest_s: float) -> float:
 
 
 class EpochPace:
-    """Permits, given in the order in which they were asked for. From any thread.
+    """Permits, given in the order in which they were asked for, but to those that run the same cut one after the other:
+    what is kept of a cut is gone by the time that many others have been run. From any thread.
 
     ``who`` is any object that stands for one changefeed: who does not get a permit in time keeps its place.
     """
 
     def __init__(self, epochs_max: int = EPOCHS_MAX, clock: Callable[[], float] = time.monotonic) -> None:
-        self._free, self._clock = epochs_max, clock
+        self._free, self._epochs_max, self._clock = epochs_max, epochs_max, clock
         self._held: dict[object, float] = {}
         """Since when, by the monotonic clock; a permit that has outlived its time is not here."""
         self._followers = 0
-        self._waiting: dict[object, threading.Event] = {}
-        """In the order in which they asked; the event is set with the permit."""
+        self._waiting: dict[object, _Asked] = {}
+        """In the order in which they asked."""
+        self._mark: int | None = None
+        """Up to where goes who had the last permit."""
         self._lock = threading.Lock()
 
     def is_shared(self) -> bool:
         """Whether several follow the frontier."""
         return self._followers > 1
+
+    def is_full(self) -> bool:
+        """Whether more do than there are permits."""
+        return self._followers > self._epochs_max
 
     def is_crowded(self) -> bool:
         """Whether more than :data:`CROWD` do."""
@@ -84,18 +91,24 @@ class EpochPace:
             self._waiting.pop(who, None)
             self._end(who)
 
-    def take(self, who: object, timeout_s: float) -> bool:
-        """Wait for a permit; tell whether there was one within ``timeout_s``. If not the next call waits on."""
+    def take(self, who: object, timeout_s: float, mark: int | None = None) -> bool:
+        """Wait for a permit; tell whether there was one within ``timeout_s``. If not the next call waits on.
+
+        Args:
+            mark: where its epoch ends, if it is at a mark (:mod:`sorters.core.service.cut_marks`).
+        """
         with self._lock:
             self._take_back()
             mine = self._waiting.get(who)
             if mine is None and who not in self._held:
-                mine = self._waiting[who] = threading.Event()
+                mine = self._waiting[who] = _Asked(mark)
                 if self._free:
                     self._free -= 1
                     self._hand_on()
+            elif mine is not None:
+                mine.mark = mark
         if mine is not None:
-            mine.wait(timeout_s)
+            mine.given.wait(timeout_s)
         with self._lock:
             if who not in self._held:
                 self._take_back()
@@ -120,11 +133,28 @@ class EpochPace:
             self._end(who)
 
     def _hand_on(self) -> None:
-        """Give a permit to whoever waits longest, who may be looking elsewhere just now: it counts from here on."""
+        """Give a permit to whose turn it is, who may be looking elsewhere just now: it counts from here on."""
         if not self._waiting:
             self._free += 1
             return
-        who = next(iter(self._waiting))
-        event = self._waiting.pop(who)
+        who = self._next()
+        asked = self._waiting.pop(who)
+        self._mark = asked.mark
         self._held[who] = self._clock()
-        event.set()
+        asked.given.set()
+
+    def _next(self) -> object:
+        if self._mark is not None:
+            for who, asked in self._waiting.items():
+                if asked.mark == self._mark:
+                    return who
+        return next(iter(self._waiting))
+
+
+class _Asked:
+    """A permit that somebody waits for."""
+
+    def __init__(self, mark: int | None) -> None:
+        self.mark = mark
+        self.given = threading.Event()
+        """Set with the permit."""

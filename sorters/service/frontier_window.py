@@ -45,15 +45,17 @@ class FrontierWindow:
         start: int,
         rest_s: Callable[[float], float] = lambda _: 0.0,
         record_bytes: Callable[[], float] = lambda: 0.0,
+        is_full: Callable[[], bool] = lambda: False,
     ) -> None:
         """``config`` is librdkafka's; ``start`` is the offset to begin at.
 
         Args:
             rest_s: how far beats are apart, where the process has taken so many CPU seconds since the last one.
             record_bytes: the mean size of raw records; 0: epochs go to the last beat, whoever is behind.
+            is_full: whether there are more changefeeds than may run at once.
         """
         self._config, self._topic, self._rest_s, self._record_bytes = config, topic, rest_s, record_bytes
-        self._marks = CutMarks()
+        self._marks, self._is_full = CutMarks(), is_full
         self._places: dict[object, int] = {}
         """From where on each follower reads."""
         self._first, self._next = start, start
@@ -112,7 +114,7 @@ class FrontierWindow:
             if start < self._first:
                 return None
             if start < beat:
-                mark = self._marks.end(start, self._places.values())
+                mark = self._mark(start)
                 end = min(start + count, beat if mark is None else mark) - self._first
                 return [self._records[at] for at in range(start - self._first, end)]
             if self._error is not None:
@@ -133,6 +135,14 @@ class FrontierWindow:
             self._closing.notify_all()
             self._wake_all()
         self._thread.join()
+
+    def mark(self, start: int) -> int | None:
+        """Return up to where an epoch goes that begins at ``start``; None: as far as beats let it."""
+        with self._lock:
+            return self._mark(start)
+
+    def _mark(self, start: int) -> int | None:
+        return self._marks.end(start, self._places.values(), is_full=self._is_full())
 
     def _beats_of(self, protocol: str) -> tuple[Beats, threading.Condition]:
         kept = self._beats.get(protocol)
@@ -239,7 +249,7 @@ class WindowFollower:
         self._choose_beats()
         if not self._window.await_beat(self._at, timeout_s, self, self._protocol):
             return []
-        self._holds = self._pace.take(self, timeout_s)
+        self._holds = self._pace.take(self, timeout_s, self._window.mark(self._at))
         if not self._holds:
             return []
         records = self._window.read(self._at, count, self, self._protocol)

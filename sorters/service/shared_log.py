@@ -78,6 +78,7 @@ class SharedLog:
             end,
             rest_s=self._pace.rest_s,
             record_bytes=lambda: self.raw.record_bytes if runs_cuts else 0.0,
+            is_full=self._pace.is_full,
         )
         self._schemas = SharedSchemas(raw_config, topics.ddl)
         self.proofs = ProofLog(raw_config, topics.proofs)

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sorters.core.service.cut_marks import CROWD, CUT_BYTES, CutMarks
+from sorters.core.service.cut_marks import CROWD, CUT_BYTES, NEAR, CutMarks
 
 RECORD_BYTES = CUT_BYTES / 10
 
@@ -26,6 +26,15 @@ def test_who_is_behind_with_few_others_goes_as_far_as_there_is_anything() -> Non
     assert made.end(0, [0] * (CROWD - 1) + [2] * 100) is None
     assert made.end(0, [0] * (CROWD - 1) + [1] * 100) == 2
     assert made.end(2, [0] * (CROWD - 1) + [2]) == 3
+
+
+def test_where_there_are_many_even_one_alone_stops_at_the_marks_that_are_near() -> None:
+    made = marks(*((number * 10, 0) for number in range(NEAR + 3)))
+    assert len(made._marks) == NEAR + 2
+    assert [made.end(start, [start], is_full=True) for start in (0, 1, 2)] == [None, None, None]
+    assert [made.end(start, [start], is_full=True) for start in (3, NEAR + 2)] == [4, NEAR + 3]
+    assert made.end(3, [3]) is None
+    assert made.end(0, [0] * CROWD, is_full=True) == 2, "as ever"
 
 
 def test_marks_that_nobody_can_ask_for_are_forgotten_and_those_after_them_are_not() -> None:

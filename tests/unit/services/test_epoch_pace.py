@@ -33,6 +33,9 @@ class Window:
     def await_beat(self, start: int, timeout_s: float, who: object, protocol: str) -> bool:
         return start < len(self.records)
 
+    def mark(self, start: int) -> int | None:
+        return None
+
     def read(self, start: int, count: int, who: object, protocol: str) -> list[FrontierRecord]:
         return self.records[start : start + count]
 
@@ -83,6 +86,17 @@ def test_permits_come_back_in_the_order_in_which_they_were_asked_for() -> None:
         done.release()
         thread.join(60.0)
         assert order[: number + 1] == list(range(number + 1))
+
+
+def test_who_runs_the_cut_that_was_begun_last_goes_before_others_and_those_in_the_order_in_which_they_asked() -> None:
+    pace, order = EpochPace(1), ["first"]
+    assert pace.take("first", 0.0, mark=20)
+    for who, mark in (("near", None), ("far", 10), ("same", 20), ("as far", 10), ("same too", 20)):
+        assert not pace.take(who, 0.0, mark)
+    for _ in range(5):
+        pace.give_back(order[-1])
+        order.extend(map(str, pace._held))
+    assert order == ["first", "same", "same too", "near", "far", "as far"]
 
 
 def test_a_permit_that_is_held_for_too_long_counts_for_another() -> None:

@@ -28,7 +28,8 @@ class LakeOvertakenError(BusError):
 
 
 class LakeWatermarkLostError(BusError):
-    """A lake table no longer says how far it is: its snapshots were taken away, or it was restored from elsewhere."""
+    """A lake table no longer says how far it is: its snapshots were taken away, or it was restored from elsewhere; or
+    main was turned back behind its newest tag."""
 
     code, action = "lake.watermark_lost", Action.STOP_CHANGEFEED
 

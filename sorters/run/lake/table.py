@@ -141,6 +141,25 @@ class LakeTable:
         said_ts, noted_ts = (Ts(self._number(WATERMARK, each)) for each in (said, noted or 0))
         return LakeProgress(said_ts, known, image_to_come, noted_ts=noted_ts)
 
+    def check_main(self) -> None:
+        """Refuse a table whose main shows less than its newest tag does: what lies between would never come again.
+
+        Raises:
+            LakeWatermarkLostError: somebody has turned main back.
+        """
+        newest = max(self.progress().tags, default=None)
+        tagged = None if newest is None else self._table.snapshot(tag_name(newest))
+        if newest is None or tagged is None:
+            return
+        if int(tagged.sequenceNumber()) > int(self._table.currentSnapshot().sequenceNumber()):
+            raise LakeWatermarkLostError(
+                "main of a lake table was turned back behind its newest tag; let main show the tag's snapshot again, or"
+                " drop the table and replicate it anew",
+                table=str(self.name),
+                tag=tag_name(newest),
+                snapshot=int(tagged.snapshotId()),
+            )
+
     def _newest_said(self) -> tuple[int | None, str | None]:
         """Return main's newest snapshot that says a watermark, and what it says; None: none does."""
         snapshot = self._table.currentSnapshot()

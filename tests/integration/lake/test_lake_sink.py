@@ -190,6 +190,24 @@ def test_lake_changefeed_that_a_ddl_stops_names_it_and_goes_on_by_the_setting_th
 
 @nightly
 @patient
+def test_lake_table_that_somebody_has_turned_back_stops_the_changefeed_and_says_what_helps(
+    bank: LakeBank, sorter: Sorter, lake: Lake
+) -> None:
+    _start(bank, sorter, lake)
+    bank.transfer(10)
+    sorter.wait_checkpoint(bank.advance(), 500)
+    sorter.kill()
+    lake.turn_back("bank", "debit")
+    bank.transfer(10)
+    bank.advance()
+    sorter.start()
+    stopped = sorter.wait(lambda status: status.error is not None, 500)
+    assert stopped.error is not None and stopped.error.code == "lake.watermark_lost"
+    assert "bank.debit" in stopped.error.message and "let main show the tag's snapshot again" in stopped.error.message
+
+
+@nightly
+@patient
 def test_lake_changefeeds_of_a_sorter_service_are_written_in_one_session(
     stack: Addresses, bank: LakeBank, lake: Lake, fresh_name: Callable[[str], str], tmp_path: Path
 ) -> None:

@@ -1,5 +1,6 @@
 """Lake tables read by pyiceberg, which shares no code with what wrote them."""
 
+import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,6 +61,16 @@ class Lake:
                 said.append(int(value))
             at = snapshots[at].parent_snapshot_id or 0
         return said[::-1]
+
+    def turn_back(self, schema: str, table: str) -> None:
+        """Let main show the table's first snapshot that is left, as somebody's rollback does; of a catalog of files."""
+        file = self.metadata(schema, table)
+        assert file is not None
+        metadata, number = json.loads(file.read_text()), int(file.name[1:].split(".")[0]) + 1
+        first = min(metadata["snapshots"], key=lambda snapshot: int(snapshot["sequence-number"]))["snapshot-id"]
+        metadata["current-snapshot-id"] = metadata["refs"]["main"]["snapshot-id"] = first
+        (file.parent / f"v{number}.metadata.json").write_text(json.dumps(metadata))
+        (file.parent / "version-hint.text").write_text(str(number))
 
     def data_files(self, schema: str, table: str) -> int:
         """Return how many data files main has."""

@@ -6,18 +6,20 @@ from unittest.mock import MagicMock
 import pytest
 
 from schemas.errors import CorruptDataError
+from sorters.core.lake.errors import LakeWatermarkLostError
 from sorters.run.lake.names import LakeName
 from sorters.run.lake.table import LIFE, RESYNC, SCHEMA_TS, TABLE_ID, WATERMARK, LakeOwner, LakeTable
 
 PROPERTIES = {LIFE: "l", TABLE_ID: "7", SCHEMA_TS: "5", WATERMARK: "6"}
 
 
-def table_with(**changed: str | None) -> LakeTable:
+def table_with(refs: str = "main", main: Any = None, tagged: Any = None, **changed: str | None) -> LakeTable:
     java: Any = MagicMock()
     java.properties.return_value = PROPERTIES | changed
-    java.currentSnapshot.return_value = None
+    java.currentSnapshot.return_value = main
+    java.snapshot.side_effect = {"wm_9": tagged}.get
     jvm = MagicMock()
-    jvm.java.lang.String.join.return_value = "main"
+    jvm.java.lang.String.join.return_value = refs
     return LakeTable(java, LakeName(("shop",), "orders"), LakeOwner(changefeed="d/f", life="l", branch="b"), jvm)
 
 
@@ -45,3 +47,22 @@ def test_note_of_a_resync_that_does_not_decode_names_the_table_and_what_helps() 
     with pytest.raises(CorruptDataError, match="unset this property") as caught:
         table_with(**{RESYNC: "{"}).resync()
     assert "shop" in str(caught.value.fields["table"]) and caught.value.fields["property"] == RESYNC
+
+
+def snapshot(number: int) -> Any:
+    made = MagicMock()
+    made.sequenceNumber.return_value, made.snapshotId.return_value = number, 100 + number
+    made.summary.return_value, made.parentId.return_value = {WATERMARK: str(number)}, None
+    return made
+
+
+@pytest.mark.parametrize("main", [9, 10])
+def test_main_that_shows_as_much_as_the_newest_tag_is_taken(main: int) -> None:
+    table_with("main\nwm_9\nwm_7", snapshot(main), snapshot(9)).check_main()
+
+
+def test_main_that_was_turned_back_behind_the_newest_tag_is_refused_with_the_snapshot_that_helps() -> None:
+    table_with("main", snapshot(8)).check_main()
+    with pytest.raises(LakeWatermarkLostError, match="turned back behind its newest tag") as caught:
+        table_with("main\nwm_9\nwm_7", snapshot(8), snapshot(9)).check_main()
+    assert (caught.value.fields["tag"], caught.value.fields["snapshot"]) == ("wm_9", 109)

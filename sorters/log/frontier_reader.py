@@ -1,6 +1,7 @@
 """Reads the frontier topic on the driver (docs/decisions/2026-11-22-small-cuts-on-the-driver.md)."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import reduce
 
 from edges.kafka.offsets import TopicReader
 from edges.kafka.tail import decoded_frontier
@@ -11,6 +12,31 @@ from sorters.log.failures import HistoryLostError
 LOOK_BACK_RECORDS = 256
 """Records before an epoch from which the record before it is found. One would do but for records of a replaced owner:
 those end within its lease, some tens of records."""
+
+
+def stands_after(records: Iterable[FrontierRecord]) -> FrontierRecord | None:
+    """Return where a reader stands that has read some records; None: there are none."""
+    start: FrontierRecord | None = None
+    return reduce(follow_frontier, records, start)
+
+
+def find_after(after_ts: Ts, first: int, end: int, record_at: Callable[[int], FrontierRecord]) -> int:
+    """Return the offset after the last record with ``resolved_ts <= after_ts`` of those at ``[first, end)``; ``first``
+    where there is none.
+
+    Binary search: resolved_ts does not go back but for records of replaced owners, which :func:`stands_after` sorts
+    out.
+    """
+    low, high = first, end
+    while low < high:
+        middle = at = (low + high) // 2
+        while at < high and (record := record_at(at)) is NOBODYS:
+            at += 1
+        if at < high and record.resolved_ts <= after_ts:
+            low = at + 1
+        else:
+            high = middle
+    return low
 
 
 class FrontierReader:
@@ -30,9 +56,7 @@ class FrontierReader:
             HistoryLostError: no record before ``offset`` is left.
         """
         first, _ = self._reader.bounds()
-        followed: FrontierRecord | None = None
-        for record in self.read(max(first, offset - LOOK_BACK_RECORDS), offset):
-            followed = follow_frontier(followed, record)
+        followed = stands_after(self.read(max(first, offset - LOOK_BACK_RECORDS), offset))
         if followed is None:
             raise HistoryLostError(
                 "frontier record before the epoch is gone",
@@ -68,27 +92,16 @@ class FrontierReader:
     def find(self, after_ts: Ts) -> int:
         """Return the offset after the last record with ``resolved_ts <= after_ts``: where a changefeed starts to read.
 
-        Binary search: resolved_ts does not go back but for records of replaced owners, which :meth:`record_before`
-        sorts out.
-
         Raises:
             HistoryLostError: the first record that is left is above ``after_ts``, or none is left.
         """
         first, end = self._reader.bounds()
-        low, high = first, end
-        while low < high:
-            middle = at = (low + high) // 2
-            while at < high and (record := next(self.read(at, at + 1))) is NOBODYS:
-                at += 1
-            if at < high and record.resolved_ts <= after_ts:
-                low = at + 1
-            else:
-                high = middle
-        if low == first and end > 0:
+        found = find_after(after_ts, first, end, lambda at: next(self.read(at, at + 1)))
+        if found == first and end > 0:
             raise HistoryLostError(
                 "raw log starts above the checkpoint; a changefeed can go on only by a new snapshot of its tables",
                 topic=self._reader.topic,
                 checkpoint_ts=after_ts,
                 oldest_ts=self.oldest_ts(),
             )
-        return low
+        return found

@@ -15,14 +15,17 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from itertools import islice
 from typing import Self
 
 from edges.kafka.tail import FrontierTail
 from schemas.errors import BusError
+from schemas.ids import Ts
 from schemas.rawlog.frontier import FrontierRecord
 from sorters.core.service.beats import Beats
 from sorters.core.service.cut_marks import CutMarks
 from sorters.log.failures import HistoryLostError, bus_error
+from sorters.log.frontier_reader import LOOK_BACK_RECORDS, find_after, stands_after
 from sorters.run.sources import FrontierSource
 from sorters.service.epoch_pace import EpochPace, quiet_s
 
@@ -120,6 +123,21 @@ class FrontierWindow:
             if self._error is not None:
                 raise self._error
             return []
+
+    def find(self, after_ts: Ts) -> int | None:
+        """See :class:`~sorters.run.sources.FrontierSource`; None: that is not known here."""
+        with self._lock:
+            found = find_after(after_ts, self._first, self._next, lambda at: self._records[at - self._first])
+            return found if self._first < found < self._next else None
+
+    def record_before(self, offset: int) -> FrontierRecord | None:
+        """See :class:`~sorters.run.sources.FrontierSource`; None: too little before ``offset`` is kept."""
+        with self._lock:
+            start, end = offset - LOOK_BACK_RECORDS - self._first, offset - self._first
+            if start < 0 or end > len(self._records):
+                return None
+            records = list(islice(self._records, start, end))
+        return stands_after(records)
 
     def leave(self, who: object, protocol: str = "") -> None:
         """Wait for somebody no more."""

@@ -21,15 +21,22 @@ CHECKED_S = 20.0
 """For how long what was found of the raw log is good for another changefeed."""
 
 
-class LockedFrontier:
-    """A reader of the frontier topic by offset, for many threads, one at a time."""
+WINDOW_BACK_RECORDS = 1_500
+"""Frontier records, some minutes', that a window begins before the end of its topic with. A service that takes over
+from one that has died finds the places of all its changefeeds there: to look for one in the topic takes a dozen
+requests, and one waits for the other."""
 
-    def __init__(self, config: Mapping[str, object], topic: str) -> None:
-        """``config`` is librdkafka's."""
-        self._reader, self._lock = FrontierReader(config, topic), threading.Lock()
+
+class SharedFrontier:
+    """The frontier topic by offset, for many threads: from a window as far as that reaches, else by one reader."""
+
+    def __init__(self, reader: FrontierReader, window: FrontierWindow) -> None:
+        self._reader, self._window, self._lock = reader, window, threading.Lock()
 
     def record_before(self, offset: int) -> FrontierRecord:
         """See :class:`~sorters.run.sources.FrontierSource`."""
+        if (known := self._window.record_before(offset)) is not None:
+            return known
         with self._lock:
             return self._reader.record_before(offset)
 
@@ -45,6 +52,8 @@ class LockedFrontier:
 
     def find(self, after_ts: Ts) -> int:
         """See :class:`~sorters.run.sources.FrontierSource`."""
+        if (known := self._window.find(after_ts)) is not None:
+            return known
         with self._lock:
             return self._reader.find(after_ts)
 
@@ -64,22 +73,23 @@ class SharedLog:
             KafkaUnreachableError: the frontier topic does not answer, or is not there.
         """
         self._config, self._topics = raw_config, topics
-        self.frontier = LockedFrontier(raw_config, topics.frontier)
+        reader = FrontierReader(raw_config, topics.frontier)
         try:
-            end = self.frontier.end()
+            start = max(reader.first(), reader.end() - WINDOW_BACK_RECORDS)
         except BaseException:
-            self.frontier.close()
+            reader.close()
             raise
         self._pace = EpochPace()
         self.raw = RawWindow(raw_config, topics.region_events, is_shared=self._pace.is_shared)
         self._window = FrontierWindow(
             raw_config,
             topics.frontier,
-            end,
+            start,
             rest_s=self._pace.rest_s,
             record_bytes=lambda: self.raw.record_bytes if runs_cuts else 0.0,
             is_full=self._pace.is_full,
         )
+        self.frontier = SharedFrontier(reader, self._window)
         self._schemas = SharedSchemas(raw_config, topics.ddl)
         self.proofs = ProofLog(raw_config, topics.proofs)
         self.states = StateLog(raw_config, topics.states)

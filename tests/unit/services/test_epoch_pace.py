@@ -237,6 +237,19 @@ def taken(tail: Tail, *numbers: int) -> None:
         time.sleep(0.001)
 
 
+def test_window_knows_places_between_the_first_and_the_last_record_that_it_keeps(tail: Tail) -> None:
+    window = FrontierWindow({}, "frontier", 7)
+    try:
+        taken(tail, *range(10, 310))
+        assert [window.find(Ts(ts)) for ts in (9, 10, 150, 308)] == [None, 8, 148, 306]
+        assert window.find(Ts(309)) is None, "what has come since may be no later"
+        before = [window.record_before(offset) for offset in (7 + 255, 7 + 256, 7 + 300)]
+        assert [None if record is None else record.resolved_ts for record in before] == [None, 265, 309]
+        assert window.record_before(7 + 301) is None
+    finally:
+        window.close()
+
+
 def test_beat_waits_for_all_who_were_told_of_the_last_one_so_that_they_run_the_same_cuts(tail: Tail) -> None:
     window = FrontierWindow({}, "frontier", 0)
     try:

@@ -96,12 +96,12 @@ class FrontierReader:
             HistoryLostError: the first record that is left is above ``after_ts``, or none is left.
         """
         first, end = self._reader.bounds()
-        found = find_after(after_ts, first, end, lambda at: next(self.read(at, at + 1)))
-        if found == first and end > 0:
+        offset = find_after(after_ts, first, end, lambda at: next(self.read(at, at + 1)))
+        if offset == first and end > 0:
             raise HistoryLostError(
                 "raw log starts above the checkpoint; a changefeed can go on only by a new snapshot of its tables",
                 topic=self._reader.topic,
                 checkpoint_ts=after_ts,
                 oldest_ts=self.oldest_ts(),
             )
-        return found
+        return offset

@@ -127,8 +127,8 @@ class FrontierWindow:
     def find(self, after_ts: Ts) -> int | None:
         """See :class:`~sorters.run.sources.FrontierSource`; None: that is not known here."""
         with self._lock:
-            found = find_after(after_ts, self._first, self._next, lambda at: self._records[at - self._first])
-            return found if self._first < found < self._next else None
+            offset = find_after(after_ts, self._first, self._next, lambda at: self._records[at - self._first])
+            return offset if self._first < offset < self._next else None
 
     def record_before(self, offset: int) -> FrontierRecord | None:
         """See :class:`~sorters.run.sources.FrontierSource`; None: too little before ``offset`` is kept."""

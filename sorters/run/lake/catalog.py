@@ -65,8 +65,13 @@ class LakeCatalog:
 
         Raises:
             LakeTakenError: it is another changefeed's, or another one's of this name.
+            LakeWatermarkLostError: somebody has turned it back.
         """
-        return self._loaded(name) if self._catalog.tableExists(self._identifier(name)) else None
+        if not self._catalog.tableExists(self._identifier(name)):
+            return None
+        table = self._loaded(name)
+        table.check_main()
+        return table
 
     def _loaded(self, name: LakeName) -> LakeTable:
         return LakeTable(self._catalog.loadTable(self._identifier(name)), name, self.owner, self._jvm)

@@ -46,17 +46,13 @@ class KnownTables:
     def _load(self, name: LakeName) -> LakeTable | None:
         table = self._catalog.load(name)
         if table is not None:
-            table.check_main()  # with its progress, which is kept there: it is asked for next
+            table.progress()  # kept there: it is asked for next
         return table
 
     def find(self, name: LakeName) -> LakeTable | None:
-        """Return a table, which the catalog is asked for once; None: there is none.
-
-        Raises:
-            LakeTakenError, LakeWatermarkLostError: one of its name is not the changefeed's, or was turned back.
-        """
+        """Return a table, which the catalog is asked for once; None: there is none."""
         if name not in self._tables and name not in self._absent:
-            self.take(name, self._load(name))
+            self.take(name, self._catalog.load(name))
         return self._tables.get(name)
 
     def take(self, name: LakeName, table: LakeTable | None) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from consumers.control.changefeeds.asked_images import NOTHING_ASKED, AskedImages, decode_asked
+from consumers.control.changefeeds.feed_troubles import FeedTroubles
 from consumers.control.changefeeds.processor_nodes import AppliedNode, decode_applied, with_applied
 from consumers.control.changefeeds.stored_feed import StoredFeed
 from edges.secrets import decode_info
@@ -142,8 +143,7 @@ class FeedNodes:
         self._entries = _Decoded(readable_entries)
         self._counted = _Decoded(readable_figures)
         self._seen: tuple[Mapping[str, Node], Mapping[FeedName, FeedView]] = {}, {}
-        self._unreadable: Mapping[FeedName, str] = {}
-        """Why, as it was said."""
+        self._unreadable = FeedTroubles(log, "changefeed is not readable, and is left out")
 
     def refresh(self, *, is_exact: bool = False) -> Mapping[FeedName, FeedView]:
         """Read what has changed, and return all changefeeds by name; the same object while nothing has.
@@ -172,16 +172,15 @@ class FeedNodes:
         Raises:
             LeaseLostError, ZooKeeperError: see :meth:`NodeCache.refresh`.
         """
-        feeds, unreadable = list[StoredFeed](), dict[FeedName, str]()
-        for name, view in sorted(self.refresh(is_exact=is_exact).items()):
+        feeds, views = list[StoredFeed](), self.refresh(is_exact=is_exact)
+        self._unreadable.keep(views)
+        for name, view in sorted(views.items()):
             try:
                 feeds.append(view.stored())
             except BusError as error:  # its bytes, or its key
-                unreadable[name] = str(error)
-                if self._unreadable.get(name) != str(error):
-                    where = {"changefeed": name[1], "namespace": name[0], "code": error.code, "error": str(error)}
-                    log.error("changefeed is not readable, and is left out", extra=where)
-        self._unreadable = unreadable
+                self._unreadable.tell(name, error)
+            else:
+                self._unreadable.end(name)
         return feeds
 
     def path(self, name: FeedName, part: str) -> str:

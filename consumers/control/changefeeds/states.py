@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from kazoo.exceptions import BadVersionError, KazooException, NodeExistsError, NoNodeError, RolledBackError
 
 from consumers.control.changefeeds.feed_nodes import FeedNodes, FeedView
+from consumers.control.changefeeds.feed_troubles import FeedTroubles
 from consumers.control.changefeeds.processor_nodes import read_applied_ts
 from consumers.control.changefeeds.verbs import feed_of
 from consumers.control.core.changefeeds.errors import WAITS, FeedError
@@ -128,7 +129,7 @@ class FeedStates:
         self._stored = FeedNodes(session, paths)
         self._patience, self._clock, self._jitter = patience, clock, jitter
         self._known: dict[FeedName, _Known] = {}
-        self._unreadable: dict[FeedName, str] = {}
+        self._unreadable = FeedTroubles(log, "changefeed is not readable")
         self._others: set[FeedName] = set()
         self._deaths: dict[FeedName, Death] = {}
         """Not judged yet: why they ended stands in the status, which could not be read."""
@@ -334,13 +335,10 @@ class FeedStates:
             if (info.namespace, info.changefeed_id) != name:
                 raise CorruptDataError("changefeed is another's", changefeed=name[1], namespace=name[0])
         except BusError as error:  # its bytes, or its key: others have readable ones
-            if self._unreadable.get(name) != str(error):
-                extra = {"changefeed": name[1], "namespace": name[0], "code": error.code, "error": str(error)}
-                log.error("changefeed is not readable", extra=extra)
-            self._unreadable[name] = str(error)
+            self._unreadable.tell(name, error)
             known = self._known.get(name)
             return None if known is None else known.nodes
-        self._unreadable.pop(name, None)
+        self._unreadable.end(name)
         if info.upstream != self._upstream:
             if name not in self._others:
                 log.warning(

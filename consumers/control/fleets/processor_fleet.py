@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from consumers.control.changefeeds.feed_nodes import INFO, FeedNodes, FeedView
+from consumers.control.changefeeds.feed_troubles import FeedTroubles
 from consumers.control.cluster.look_thread import LookThread
 from consumers.control.fleets.children import ChildProcess, ChildStarter, Fleet
 from consumers.control.fleets.settings import BusAddresses
@@ -63,10 +64,8 @@ class ProcessorFleet(Fleet):
         self._program, self._arguments = command, arguments
         self._stored, self._addresses = FeedNodes(session, paths, (INFO,)), addresses
         self._processors: dict[FeedName, _Processor] = {}
-        self._unreadable: dict[FeedName, str] = {}
-        """Why, as it was said."""
-        self._refused: dict[FeedName, str] = {}
-        """Those that could not be started at the last look, and why."""
+        self._unreadable = FeedTroubles(log, "changefeed is not readable; its processor is left as it is")
+        self._refused = FeedTroubles(log, "processor cannot be started; trying again")
         self._tending = threading.Lock()
         self._is_leaving = False
         self._looking = LookThread("processors", self._look, on_fatal, rest_s=LOOK_S)
@@ -102,33 +101,32 @@ class ProcessorFleet(Fleet):
 
     def _tend_all(self) -> None:
         wanted: dict[FeedName, ChangefeedInfo] = {}
-        said, self._unreadable = self._unreadable, {}
-        for name, view in self._stored.refresh().items():
-            info = self._info(name, view, said.get(name))
+        views = self._stored.refresh()
+        self._unreadable.keep(views)
+        for name, view in views.items():
+            info = self._info(name, view)
             if info is not None and info.upstream == self._addresses.upstream and has_processors(info.sink_uri):
                 wanted[name] = info
-        for name in self._processors.keys() - wanted.keys() - self._unreadable.keys():
+        for name in self._processors.keys() - wanted.keys() - self._unreadable.names:
             self._processors.pop(name).child.discard(STOP_S)
-        refused, self._refused = self._refused, {}
+        self._refused.keep(wanted)
         for name, info in wanted.items():
             try:
                 self._tend(name, info)
             except BusError as error:  # a disk that is full, say: the others are tended all the same
-                self._refused[name] = str(error)
-                if refused.get(name) != str(error):
-                    extra = {"changefeed": name[1], "namespace": name[0], "code": error.code, "error": str(error)}
-                    log.error("processor cannot be started; trying again", extra=extra)
+                self._refused.tell(name, error)
+            else:
+                self._refused.end(name)
 
-    def _info(self, name: FeedName, view: FeedView, said: str | None) -> ChangefeedInfo | None:
+    def _info(self, name: FeedName, view: FeedView) -> ChangefeedInfo | None:
         """Return a changefeed; None, said once, of one that nobody can read: its processor is left as it is."""
         try:
-            return view.info()
+            info = view.info()
         except BusError as error:  # its bytes, or its key: others have readable ones
-            self._unreadable[name] = str(error)
-            if said != str(error):
-                where = {"changefeed": name[1], "namespace": name[0], "code": error.code, "error": str(error)}
-                log.error("changefeed is not readable; its processor is left as it is", extra=where)
+            self._unreadable.tell(name, error)
             return None
+        self._unreadable.end(name)
+        return info
 
     def _tend(self, name: FeedName, info: ChangefeedInfo) -> None:
         processor = self._processors.get(name)

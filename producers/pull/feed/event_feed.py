@@ -28,7 +28,7 @@ from producers.errors import ProducerBugError
 from producers.pull.core.match.log_rows import LogRows
 from producers.pull.core.match.matcher import BadRowError, PrewriteNotMatchError
 from producers.pull.core.match.matcher_quota import MatcherQuota
-from producers.pull.core.match.spill import SpillCorruptError
+from producers.pull.core.match.spill import SpillCorruptError, SpillRefusedError
 from producers.pull.core.regions.feed_message import FeedMessage
 from producers.pull.core.regions.region_errors import decide
 from producers.pull.core.regions.request_ids import RequestIds, is_shared
@@ -39,6 +39,7 @@ from producers.pull.feed.event_stream import ByteBudget, StoreStream
 from producers.pull.feed.locator import LocatedRange, Locator, UnlocatedRange
 from producers.pull.feed.recovery import Recovery
 from producers.pull.feed.span_watch import LOOK_S, StallLog, span_status
+from producers.pull.feed.spill_refusals import SpillRefusals
 from producers.pull.feed.store_streams import OpenStream, StoreStreams
 from producers.pull.feed.types import FeedCounters, FeedSettings, FeedSink, SpanStatus
 from producers.pull.pd.region_cache import RegionCache
@@ -100,6 +101,7 @@ class EventFeed:
         self._locator = locator(cache, self._inbox.put)
         self._streams = StoreStreams(settings, self._open_transport, lambda: cache.pd.cluster_id)
         self._recovery = Recovery(cache, self._streams, self._locator.submit, self.troubles)
+        self._refusals = SpillRefusals(self._quota, self._streams, self._recovery)
         self._subscriptions: dict[TableSpan, Subscription] = {}
         self._spans: dict[TableId, set[TableSpan]] = {}
         self._request_ids = RequestIds()
@@ -334,6 +336,9 @@ class EventFeed:
         except (PrewriteNotMatchError, BadRowError, SpillCorruptError) as error:
             self._recovery.end_registration(stream, registration, bad_rows(error), self._clock(), deregister=True)
             return
+        except SpillRefusedError as error:
+            if self._refusals.end(error, self._subscriptions.values(), self._clock()) is registration:
+                return
         if scanned and registration.matcher.initialized:
             subscription.initialize(registration)
             self._streams.initialized(stream, registration, self._clock())
@@ -378,14 +383,8 @@ class EventFeed:
     def _has_used(self, request_id: int, region_id: RegionId) -> bool:
         if is_shared(request_id):
             return self._request_ids.has_shared(request_id, region_id)
-        owner = next(
-            (
-                subscription
-                for subscription in self._subscriptions.values()
-                if request_id in subscription.own_request_ids()
-            ),
-            None,
-        )
+        owners = (item for item in self._subscriptions.values() if request_id in item.own_request_ids())
+        owner = next(owners, None)
         return self._request_ids.has_own(request_id) if owner is None else owner.has_used(request_id, region_id)
 
     def _open_transport(self, store_id: StoreId, address: str, multiplexed: bool) -> StoreStream:

@@ -120,6 +120,12 @@ class StoreStreams:
         store = self._store(store_id)
         return store.streams.get(self._owner(store, subscription))
 
+    def on(self, registration: Registration) -> OpenStream | None:
+        """Return the open stream that a registration stands on."""
+        request_id, region_id = registration.request_id, registration.region.region_id
+        streams = (stream for stream in self if stream.table.find(request_id, region_id) is registration)
+        return next(streams, None)
+
     def later(self, store_id: StoreId, subscription: Subscription, now_s: float) -> Later | None:
         """Return why that stream is not open and must not be opened yet; None: go on."""
         store = self._store(store_id)

@@ -9,10 +9,10 @@ import pytest
 
 from producers.pull.core.match import matcher
 from producers.pull.core.match.matcher_quota import MatcherQuota
-from producers.pull.core.match.spill import SpillCorruptError, SpillRefusedError
-from schemas.errors import Action
+from producers.pull.core.match.spill import SpillRefusedError, write_run
 from schemas.ids import Ts
 from schemas.proto import cdcpb_pb2
+from schemas.tidb.codec import encode_bytes
 from schemas.tidb.keys import row_key
 from tests.support.rawlog.memory_spill import MemorySpill
 from tests.support.upstream.scripted_stores import (
@@ -96,15 +96,117 @@ def test_feed_when_a_spilled_block_is_damaged_then_the_region_is_registered_anew
     assert rig.sink.resolved_ts == 120
 
 
-def test_feed_when_nothing_more_fits_on_disk_then_it_ends_with_an_error_that_a_retry_may_mend() -> None:
-    rig = FeedRig(quota=MatcherQuota(8 << 10, MemorySpill(bytes_max=1_000)))
-    (request,) = rig.stream.registers
-    rig.stream.say(initialized(request))
-    rig.stream.say(event(request, *prewrites(110)))
-    with pytest.raises(SpillRefusedError) as caught:
+SPLIT = encode_bytes(row_key(TABLE, ROWS))
+"""The large transaction's rows are below it."""
+
+
+def small(start_ts: int) -> list[Row]:
+    """Return a row of the region behind :data:`SPLIT`, and its commit."""
+    key = row_key(TABLE, ROWS + start_ts)
+    return [
+        Row(type=cdcpb_pb2.Event.PREWRITE, op_type=Row.PUT, start_ts=start_ts, key=key, value=b"v"),
+        Row(type=cdcpb_pb2.Event.COMMIT, op_type=Row.PUT, start_ts=start_ts, commit_ts=start_ts + 1, key=key),
+    ]
+
+
+def refused_rig(store: MemorySpill) -> tuple[FeedRig, cdcpb_pb2.ChangeDataRequest]:
+    """A rig of two regions, the first of which holds prewrites for which there is no room on disk."""
+    rig = FeedRig((2, b"", SPLIT, 5, 1), (3, SPLIT, b"", 5, 1), quota=MatcherQuota(8 << 10, store))
+    large, other = sorted(rig.stream.registers, key=lambda request: request.region_id)
+    for request in (large, other):
+        rig.stream.say(initialized(request))
+    rig.stream.say(event(large, *prewrites(110)))
+    rig.run()
+    assert [request.region_id for request in rig.stream.deregisters] == [large.region_id]
+    return rig, other
+
+
+def wait(rig: FeedRig, seconds: int, other: cdcpb_pb2.ChangeDataRequest) -> None:
+    """Let time pass at a store that goes on telling resolved ts."""
+    for _ in range(seconds):
+        rig.stream.say(resolved(115, other))
+        rig.run(1.0)
+
+
+def test_feed_when_nothing_more_fits_on_disk_then_only_that_region_waits_and_is_read_again_once_a_while() -> None:
+    store = MemorySpill(bytes_max=1_000)
+    rig, other = refused_rig(store)
+    assert rig.feed.held_bytes() == 0
+    rig.stream.say(event(other, *small(112)))
+    wait(rig, 25, other)
+    assert [change[0] for change in rig.sink.changes] == [113], "the neighbour's row does not wait"
+    assert len(rig.stream.registers) == 2
+    assert "producer.spill_refused" in rig.reason
+    wait(rig, 8, other)
+    again = rig.stream.registers[-1]
+    assert (again.region_id, again.checkpoint_ts) == (2, START_TS)
+    assert rig.feed.troubles["spill_refused"] == 1
+    # It has been committed meanwhile, so its rows come whole.
+    rig.stream.say(event(again, *committed_rows(110)))
+    rig.stream.say(initialized(again))
+    for request in (again, other):
+        rig.stream.say(resolved(120, request))
+    rig.run(0.1)
+    assert len(rig.sink.changes) == ROWS + 1
+    assert rig.sink.resolved_ts == 120
+    assert not rig.fatal
+
+
+def test_feed_when_there_is_no_room_for_as_long_as_a_transaction_is_open_then_it_is_asked_without_end() -> None:
+    rig, other = refused_rig(MemorySpill(bytes_max=1_000))
+    for times in range(2, 16):
+        wait(rig, 32, other)
+        again = rig.stream.registers[-1]
+        rig.stream.say(initialized(again))
+        rig.stream.say(event(again, *prewrites(110)))
         rig.run()
-    assert caught.value.action is Action.RETRY
-    assert SpillCorruptError.action is Action.RETRY
+        assert rig.feed.troubles["spill_refused"] == times
+
+
+def test_feed_when_a_small_row_finds_the_memory_full_then_the_region_with_most_of_it_waits_not_its_own() -> None:
+    rig = FeedRig(
+        (2, b"", SPLIT, 5, 1), (3, SPLIT, b"", 5, 1), quota=MatcherQuota(64 << 10, MemorySpill(bytes_max=1_000))
+    )
+    large, other = sorted(rig.stream.registers, key=lambda request: request.region_id)
+    rig.stream.say(initialized(large))
+    rig.stream.say(event(large, *prewrites(110)))
+    rig.run()
+    assert not rig.stream.deregisters
+    wide, key = b"v" * (25 << 10), row_key(TABLE, ROWS)
+    row = Row(type=cdcpb_pb2.Event.PREWRITE, op_type=Row.PUT, start_ts=120, key=key, value=wide)
+    rig.stream.say(event(other, row, Row(type=cdcpb_pb2.Event.INITIALIZED)))
+    rig.run()
+    assert [request.region_id for request in rig.stream.deregisters] == [large.region_id]
+    (status,) = rig.feed.status()
+    assert status.initialized == 1, "the rest of its event counts, too"
+    rig.stream.say(
+        event(other, Row(type=cdcpb_pb2.Event.COMMIT, op_type=Row.PUT, start_ts=120, commit_ts=121, key=key))
+    )
+    rig.run()
+    assert [change[4] for change in rig.sink.changes] == [wide]
+
+
+def test_feed_when_rows_find_no_room_again_and_again_then_the_log_says_so_once_a_minute(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    rig, other = refused_rig(MemorySpill(bytes_max=1_000))
+    for _ in range(6):
+        wait(rig, 32, other)
+        again = rig.stream.registers[-1]
+        rig.stream.say(initialized(again))
+        rig.stream.say(event(again, *prewrites(110)))
+        rig.run()
+    lines = [line for line in caplog.records if getattr(line, "code", "") == "producer.spill_refused"]
+    assert [getattr(line, "times", 0) for line in lines] == [1, 2, 2, 2]
+
+
+def test_spill_when_a_run_finds_room_for_its_first_blocks_only_then_they_leave_the_disk_again() -> None:
+    store = MemorySpill(bytes_max=100 << 10)
+    rows = {row_key(TABLE, handle): (LARGE, b"", 0) for handle in range(1_000)}
+    with pytest.raises(SpillRefusedError):
+        write_run(rows, store)
+    assert store.puts == 1
+    assert store.blobs == {}
 
 
 def test_feed_when_a_span_with_spilled_rows_is_fed_no_more_then_its_place_on_disk_is_free() -> None:

@@ -23,7 +23,7 @@ from typing import Final
 from producers.pull.core.match.cached_rows import CachedRows
 from producers.pull.core.match.change_columns import Change, ChangeColumns, JoinedBytes
 from producers.pull.core.match.log_rows import COLUMNS_MIN, LogRow, LogRows
-from producers.pull.core.match.matcher_quota import MatcherQuota
+from producers.pull.core.match.matcher_quota import MatcherQuota, QuotaHolder
 from producers.pull.core.match.open_txns import OpenTxns
 from producers.pull.core.match.spill import Prewrite
 from schemas.errors import BusError, InvariantBrokenError
@@ -125,6 +125,10 @@ class Matcher:
         cached = sum(rows.bytes for rows in (self._commits, self._rollbacks) if rows is not None)
         return self._open.held_bytes() + cached
 
+    def holds(self, holder: QuotaHolder) -> bool:
+        """Say whether it is this one's rows that the quota calls so."""
+        return holder in (self._open, self._commits, self._rollbacks)
+
     def close(self) -> None:
         """Forget all rows, in memory and on disk: the registration has ended. Idempotent."""
         self._open.close()
@@ -157,7 +161,8 @@ class Matcher:
             BadRowError: an op that is neither PUT nor DELETE, a row type that the protocol does not have, or a number
                 beyond the signed ones.
             SpillCorruptError: rows that were on disk are lost; the region must be registered again.
-            SpillRefusedError: rows must go to disk and cannot.
+            SpillRefusedError: rows must go to disk and cannot; those of this event have all been taken. The quota says
+                which matcher lacks rows now.
         """
         kind = rows.common("type") if len(rows) >= _GROUP_MIN else None
         start_ts = rows.common("start_ts") if kind in (PREWRITE, COMMIT) else None

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from math import inf
 from typing import Final, Protocol
 
-from producers.pull.core.match.spill import BlockCache, SpillStore
+from producers.pull.core.match.spill import BlockCache, SpillRefusedError, SpillStore
 
 PART_BYTES_MIN: Final = 4 << 10
 _SETTLE_TO: Final = 0.75
@@ -51,6 +51,8 @@ class MatcherQuota:
         """Bytes in memory, without loaded blocks."""
         self.holders: dict[QuotaHolder, None] = {}
         """Matchers that hold something: theirs to keep up."""
+        self.refused: QuotaHolder | None = None
+        """Whose part the last refused spill was; it lacks rows since, and its registration must end."""
 
     @property
     def memory_bytes(self) -> int:
@@ -66,7 +68,7 @@ class MatcherQuota:
         """Spill if there is too much, the largest parts first.
 
         Raises:
-            SpillRefusedError: there is no room on disk.
+            SpillRefusedError: there is no room on disk for the part of :attr:`refused`.
         """
         if self.held_bytes <= self.bytes_max:
             return
@@ -75,10 +77,14 @@ class MatcherQuota:
             self._stuck_at = min(self._stuck_at, self.held_bytes)
             if self.held_bytes < self._stuck_at + self.bytes_max / 8:
                 return
-        parts = [part for holder in self.holders for part in holder.parts() if part[0] >= PART_BYTES_MIN]
-        parts.sort(key=lambda part: part[0], reverse=True)
-        for _, spill in parts:
+        parts = [(part, holder) for holder in self.holders for part in holder.parts() if part[0] >= PART_BYTES_MIN]
+        parts.sort(key=lambda held: held[0][0], reverse=True)
+        for (_, spill), holder in parts:
             if self.held_bytes <= self.bytes_max * _SETTLE_TO:
                 break
-            spill()
+            try:
+                spill()
+            except SpillRefusedError:
+                self.refused = holder
+                raise
         self._stuck_at = self.held_bytes if self.held_bytes > self.bytes_max else None

@@ -47,6 +47,7 @@ class SpillCorruptError(BusError):
 class SpillRefusedError(BusError):
     """Rows must leave memory and cannot: the disk is full, the folder is not writable, or the spill's bound is reached.
 
+    The region whose transaction holds most in memory is read again half a minute later; no other one stops.
     ``fields`` name the folder, the bytes used and allowed, and the system's reason.
     """
 
@@ -241,18 +242,24 @@ def write_run(rows: dict[bytes, Prewrite], store: SpillStore) -> SpilledRun:
     """Move rows (at least one) to disk; ``rows`` is empty afterwards.
 
     Raises:
-        SpillRefusedError: there is no room; ``rows`` lacks what was written before, so its transaction must be dropped.
+        SpillRefusedError: there is no room, and nothing of it is on disk; ``rows`` lacks some, so its transaction must
+            be dropped.
     """
     blocks, keys, size = list[SpilledBlock](), list[bytes](), 0
-    for key in sorted(rows):
-        value, old_value, _ = rows[key]
-        keys.append(key)
-        size += len(key) + len(value) + len(old_value)
-        if size >= BLOCK_BYTES:
+    try:
+        for key in sorted(rows):
+            value, old_value, _ = rows[key]
+            keys.append(key)
+            size += len(key) + len(value) + len(old_value)
+            if size >= BLOCK_BYTES:
+                blocks.append(_write_block(keys, rows, store))
+                keys, size = [], 0
+        if keys:
             blocks.append(_write_block(keys, rows, store))
-            keys, size = [], 0
-    if keys:
-        blocks.append(_write_block(keys, rows, store))
+    except SpillRefusedError:
+        for block in blocks:
+            store.drop(block.address)
+        raise
     return SpilledRun(blocks)
 
 

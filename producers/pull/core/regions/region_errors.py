@@ -36,6 +36,7 @@ COMMIT without PREWRITE, initialized    REGISTER  bounded                     a 
 row or op type of no protocol           REGISTER  bounded                     the same
 a row's number beyond 2^63              REGISTER  bounded                     the same
 spilled rows do not come back           REGISTER  bounded                     the same
+no room for rows on disk                REGISTER  30 s                        that of the largest transaction in memory
 row at or below its resolved ts         FAIL                                  what was said is wrong: nothing heals
 event of a region never registered                                            passed over, counted, logged
 ======================================  ========  ==========================  ======================================

@@ -85,6 +85,16 @@ def malformed(where: str, what: str) -> Decision:
     )
 
 
+def no_room(error: BusError) -> Decision:
+    """Return what to do about the region whose open transaction finds no room on disk, until there is some."""
+    return Decision(
+        kind=error.code.partition(".")[2],
+        step=RecoveryStep.REGISTER,
+        reason=f"registered anew after {REFUSED_MS // 1000} s: {error}",
+        wait_ms=REFUSED_MS,
+    )
+
+
 def bad_rows(error: BusError) -> Decision:
     """Return what to do about rows of one region that a new scan may mend."""
     return Decision(

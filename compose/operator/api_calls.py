@@ -70,7 +70,7 @@ class ApiCalls:
         """Return what is at ``path`` below /api/v2.
 
         Raises:
-            RefusedError: the server says no.
+            ApiRefusedError: the server says no.
             BusError: it is not reached.
         """
         return self.call("GET", path, None, **query)
@@ -79,7 +79,7 @@ class ApiCalls:
         """Send a request; ``path`` is below /api/v2, or whole where it begins with /api or /debug, or is /config.
 
         Raises:
-            RefusedError: the server says no.
+            ApiRefusedError: the server says no.
             BusError: it is not reached.
         """
         given = {name: value for name, value in query.items() if value}

@@ -45,7 +45,7 @@ class ClaimBucket:
 
         Raises:
             ClaimStoreError: the storage refuses, or does not answer.
-            StorageClientMissingError: see there.
+            ClaimClientMissingError: the library that reaches the storage is not installed.
         """
         try:
             open_objects(self.storage).put(key_below(self.storage, name), content, lambda: None)

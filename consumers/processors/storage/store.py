@@ -51,7 +51,7 @@ class FileStore(Protocol):
             may_show: called when all is written, just before it shows; if it raises, it never does.
 
         Raises:
-            StorageUnavailableError, StorageClientMissingError
+            StorageUnavailableError, SinkStorageClientMissingError
         """
         ...
 
@@ -59,7 +59,7 @@ class FileStore(Protocol):
         """Return a file's content, None if it is not there.
 
         Raises:
-            StorageUnavailableError, StorageClientMissingError
+            StorageUnavailableError, SinkStorageClientMissingError
         """
         ...
 
@@ -74,7 +74,7 @@ class ExpiringStore(FileStore, Protocol):
             check: called before each file, or each request that removes objects; if it raises, no more is removed.
 
         Raises:
-            StorageUnavailableError, StorageClientMissingError
+            StorageUnavailableError, SinkStorageClientMissingError
         """
         ...
 

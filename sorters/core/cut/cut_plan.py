@@ -36,7 +36,7 @@ def plan_cuts(
 
     Args:
         base: the frontier before the first of ``frontiers``, at or below ``after_ts``.
-        places: in the order of the topic. Those that do not move the ts add nothing of their own.
+        frontiers: in the order of the topic. Those that do not move the ts add nothing of their own.
         after_ts: everything up to here is downstream.
         offsets_max: see the module.
         target_ts: where the changefeed ends; the last cut stops at it.

@@ -158,9 +158,7 @@ def row_positions(
     op: npt.NDArray[np.int8],
     key: BinaryArray,
 ) -> BinaryArray:
-    """Return the position header of each row (schemas/sink/position.py), columnar; ``op`` holds a ``RowOp``
-    numbers.
-    """
+    """Return the position header of each row (schemas/sink/position.py); ``op`` holds numbers of ``RowOp``."""
     heads = np.zeros(len(commit_ts), _ROW_HEAD)
     heads["commit_ts"], heads["class"], heads["start_ts"], heads["op"] = commit_ts, PositionClass.ROW, start_ts, op
     if len(heads) < SMALL_ROWS:

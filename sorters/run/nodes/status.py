@@ -131,7 +131,7 @@ class StatusBoard:
         return self._checkpoint_ts
 
     def report(self, *, checkpoint_ts: Ts = _NO_TS, resolved_ts: Ts = _NO_TS, **figures: Any) -> None:
-        """Write how far it is. ``figures`` are the status's fields from ``rows_total`` to ``batch_s``.
+        """Write how far it is. ``figures`` are further fields of :class:`ChangefeedStatus`, by name.
 
         A status that ZooKeeper does not take is only a late one: the next brings the same news, and a checkpoint that
         is behind repeats rows and loses none. One that another has written over since :meth:`open` is not ours to

@@ -93,7 +93,7 @@ def covered_ts(position: bytes) -> Ts:
 
 
 class PartitionQueue:
-    """See the module. Pure; ``feed`` records, ``claim`` what may be applied, tell with ``applied`` that it is."""
+    """See the module. Pure: ``feed`` it records, ``claim`` what may be applied, say ``arrived`` when it has been."""
 
     def __init__(
         self,

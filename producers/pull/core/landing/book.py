@@ -1,4 +1,4 @@
-"""The landing book: what one agent sent to the raw log, what the broker acknowledged, and what may be said about it.
+"""The landing book: what one capture sent to the raw log, what the broker acknowledged, and what may be said about it.
 
 Pure bookkeeping behind the frontier law (docs/architecture.md). The shell calls, in this order for each span::
 
@@ -113,7 +113,7 @@ def _join(runs: list[_Run]) -> _Run:
 
 
 class LandingBook:
-    """The book of one agent. Not thread-safe: its shell calls it from one thread, or under one lock."""
+    """The book of one capture. Not thread-safe: its shell calls it from one thread, or under one lock."""
 
     def __init__(self, capture: CaptureId, partitions: int, frontier: FrontierRecord | None = None) -> None:
         """Open an empty book.

@@ -1,4 +1,6 @@
-"""Values of debezium's columns in JSON, whole columns at once; :mod:`debezium_values` has their forms one by one."""
+"""Values of debezium's columns in JSON, whole columns at once; :mod:`sorters.core.encode.debezium.values` has
+their forms one by one.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -10,7 +10,7 @@ from typing import Final
 
 OF_CAPTURE: Final = (50_000, 5, 200)
 """New objects before the young ones are looked at, and so on: all of them once 50 million have come on top."""
-OF_SORTERS: Final = (10_000, 10, 100)
+OF_SORTERS: Final = (10_000, 3, 300)
 """Sooner than a capture, all of them after ten million: what a cut leaves in cycles may hold its rows."""
 
 

@@ -57,7 +57,6 @@ class SharedCut:
                 self._damaged.append((head.table_id, record))
             else:
                 self._records.setdefault(head.table_id, []).append(record)
-        self.raw = RawCut([], raw.raw_bytes, self)
         self._lock = threading.Lock()
         self._rows: dict[TableId, RowChanges] = {}
         self._landed: dict[TableId, FlowSum] = {}
@@ -143,12 +142,20 @@ class _Read(NamedTuple):
         return cls(cut.after_ts, cut.upto_ts, cut.start, cut.end)
 
 
+class _Kept(NamedTuple):
+    raw: RawCut
+    """What its changefeeds go on with. A cut must not refer to it: it would wait, with all its rows and messages, for
+    the collector of cycles.
+    """
+    cut: SharedCut
+
+
 class SharedCuts:
     """Cuts of an upstream that were asked for last. From any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._cuts = OrderedDict[_Read, SharedCut]()
+        self._cuts = OrderedDict[_Read, _Kept]()
 
     def find(self, cut: Cut) -> RawCut | None:
         """Return what is kept of a cut, all of whose changes go out."""
@@ -164,8 +171,9 @@ class SharedCuts:
         if raw.raw_bytes > CUT_BYTES_MAX:
             return raw
         fresh = SharedCut(cut, raw)
+        with_rows = _Kept(RawCut([], raw.raw_bytes, fresh), fresh)
         with self._lock:
-            kept = self._cuts.setdefault(_Read.of(cut), fresh)  # another may have read it at the same time
+            kept = self._cuts.setdefault(_Read.of(cut), with_rows)  # another may have read it at the same time
             while len(self._cuts) > 1 and self._is_too_much():
                 self._cuts.popitem(last=False)
         return kept.raw
@@ -176,4 +184,4 @@ class SharedCuts:
             self._cuts.clear()
 
     def _is_too_much(self) -> bool:
-        return len(self._cuts) > CUTS_MAX or sum(kept.held_bytes for kept in self._cuts.values()) > KEPT_BYTES_MAX
+        return len(self._cuts) > CUTS_MAX or sum(kept.cut.held_bytes for kept in self._cuts.values()) > KEPT_BYTES_MAX

@@ -1,6 +1,8 @@
 """Cuts that several changefeeds run: rows gathered once, the same objects for all, of the newest cuts only."""
 
+import gc
 import threading
+import weakref
 from collections.abc import Collection
 from dataclasses import replace
 from types import SimpleNamespace
@@ -107,6 +109,22 @@ def test_cuts_of_one_that_is_behind_alone_do_not_drive_out_what_the_others_run(m
     for upto_ts in (11, 12, 13):
         cuts.keep(cut(upto_ts), raw())
         assert cuts.find(cut()) is kept
+
+
+def test_a_cut_that_nobody_runs_any_more_goes_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared_cuts, "CUTS_MAX", 1)
+    cuts = SharedCuts()
+    shared = cuts.keep(cut(), raw()).shared
+    assert shared is not None
+    assert list(shared.rows(lambda _: True))
+    gone = weakref.ref(shared)
+    cuts.keep(cut(21), raw())
+    gc.disable()  # which would find it later on; what it holds is too much to wait for that
+    try:
+        del shared
+        assert gone() is None
+    finally:
+        gc.enable()
 
 
 def test_what_a_table_has_landed_is_summed_up_once_for_all_and_as_one_alone_does(

@@ -7,9 +7,10 @@ import ssl
 from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 import pymysql.connections
+from pymysql.constants import CR
 
 from schemas.config.sink.mysql import MysqlConfig
 
@@ -19,6 +20,8 @@ else:
     _PyMySqlConnection = pymysql.connections.Connection
 
 CONTEXTS_MAX = 64
+ASKING_PLUGINS: Final = frozenset({b"mysql_clear_password", b"dialog"})
+"""Ways of a server to ask for the password itself."""
 _Stamps = tuple[int, ...]
 
 
@@ -27,10 +30,26 @@ class DatabaseConnection(_PyMySqlConnection):
 
     packet_bytes_max: int
     """The longest packet that the server takes from this session; who has set the session up says it."""
+    ctx: ssl.SSLContext
+    _secure: bool
+    """Whether this connection is over TLS already."""
 
     def _create_ssl_ctx(self, sslp: object) -> ssl.SSLContext:
         """Overrides PyMySQL's, which reads all authorities and then checks nothing."""
         return sslp if isinstance(sslp, ssl.SSLContext) else _unproven()
+
+    def _process_auth(self, plugin_name: bytes, auth_packet: Any, handler: Any = None) -> Any:
+        """Overrides PyMySQL's, which says the password to any server that asks for it; MySQL's own client wants to be
+        allowed that, by ``--enable-cleartext-plugin``.
+        """
+        if plugin_name in ASKING_PLUGINS and not (self._secure and self.ctx.check_hostname):
+            text = (
+                f"the server asks for the password itself ({plugin_name.decode()}), which only one is told whose name"
+            )
+            raise pymysql.err.OperationalError(
+                CR.CR_AUTH_PLUGIN_CANNOT_LOAD, f"{text} TLS proves: give ssl-ca, or a scheme with +ssl"
+            )
+        return super()._process_auth(plugin_name, auth_packet, handler)  # type: ignore[misc]
 
 
 def tls_context(mysql: MysqlConfig) -> ssl.SSLContext:

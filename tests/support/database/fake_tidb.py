@@ -4,6 +4,7 @@ Source: MySQL's internals manual, "Client/Server Protocol": HandshakeV10, OK, ER
 """
 
 import socketserver
+import ssl
 import struct
 import threading
 from collections.abc import Callable, Sequence
@@ -12,7 +13,8 @@ from types import TracebackType
 from typing import Self
 
 VERSION = "8.0.11-TiDB-v8.5.4"
-_CAPABILITIES = 0x00FFF7DF & ~(1 << 11)  # all but TLS
+_TLS = 1 << 11
+_CAPABILITIES = 0x00FFF7DF & ~_TLS
 _TEXT, _NUMBER = 0xFD, 0x08
 _UTF8MB4, _BINARY = 45, 63
 
@@ -38,7 +40,17 @@ Answer = Rows | tuple[int, str] | Affected | Gone | None
 class FakeTidb:
     """One on a free port of this machine; ``answer`` is asked for each statement, in the order in which they come."""
 
-    def __init__(self, answer: Callable[[str], Answer], version: str = VERSION) -> None:
+    def __init__(
+        self,
+        answer: Callable[[str], Answer],
+        version: str = VERSION,
+        tls: ssl.SSLContext | None = None,
+        plugin: bytes = b"",
+        prompt: bytes = b"",
+    ) -> None:
+        """``plugin``: a way to prove who one is to which the server turns, with ``prompt`` as the first word of it."""
+        self.answered: list[bytes] = []
+        """What clients have answered to that."""
         self.said: list[str] = []
         self.sessions: list[list[str]] = []
         """The same by session."""
@@ -46,9 +58,10 @@ class FakeTidb:
 
         class Session(socketserver.BaseRequestHandler):
             def handle(self) -> None:
-                self._send(0, _handshake(version))
-                number, _ = self._receive()
-                self._send(number + 1, _ok())
+                try:
+                    self._shake_hands()
+                except (EOFError, ssl.SSLError):  # the client has thought better of it
+                    return
                 with lock:
                     outer.sessions.append(said := [])
                 while True:
@@ -66,6 +79,21 @@ class FakeTidb:
                     if isinstance(result, Gone):
                         return
                     self._send(1, *_answer(result))
+
+            def finish(self) -> None:
+                self.request.close()  # over TLS it is not the one that the server knows
+
+            def _shake_hands(self) -> None:
+                self._send(0, _handshake(version, _CAPABILITIES | (_TLS if tls is not None else 0)))
+                number, body = self._receive()
+                if tls is not None and int.from_bytes(body[:4], "little") & _TLS:
+                    self.request = tls.wrap_socket(self.request, server_side=True)
+                    number, _ = self._receive()
+                if plugin:
+                    self._send(number + 1, b"\xfe" + plugin + b"\0" + prompt)
+                    number, body = self._receive()
+                    outer.answered.append(body)
+                self._send(number + 1, _ok())
 
             def _send(self, number: int, *bodies: bytes) -> None:
                 # At once: one by one, the client's system would wait before it acknowledges.
@@ -103,8 +131,8 @@ class FakeTidb:
         self._server.server_close()
 
 
-def _handshake(version: str) -> bytes:
-    low, high = _CAPABILITIES & 0xFFFF, _CAPABILITIES >> 16
+def _handshake(version: str, capabilities: int) -> bytes:
+    low, high = capabilities & 0xFFFF, capabilities >> 16
     return (
         b"\x0a" + version.encode() + b"\0" + struct.pack("<I", 7) + b"a" * 8 + b"\0"
         + struct.pack("<HBHH", low, 45, 2, high) + bytes([21]) + bytes(10) + b"b" * 12 + b"\0mysql_native_password\0"

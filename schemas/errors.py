@@ -8,6 +8,8 @@ message holds nothing of a user's, and which fields may :mod:`schemas.redaction`
 """
 
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import Enum
 from typing import ClassVar, Final
 
@@ -126,3 +128,13 @@ class CorruptDataError(BusError):
     """Bytes that do not decode by their own format; ``fields`` name table, key and commit_ts where known."""
 
     code, action = "bus.corrupt_data", Action.STOP_CHANGEFEED
+
+
+@contextmanager
+def decoding(**where: object) -> Iterator[None]:
+    """Name in a :class:`CorruptDataError` of the block where its bytes stand: topic and offset, or a node's path."""
+    try:
+        yield
+    except CorruptDataError as error:
+        error.fields.update(where)
+        raise

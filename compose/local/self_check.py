@@ -21,6 +21,7 @@ from compose.local.promises import Hashes, PartitionCheck, SetDifference, compar
 from consumers.control.changefeeds.store import ChangefeedStore
 from edges.kafka.access import KafkaAccess
 from edges.kafka.clients import kafka_admin, kafka_consumer
+from edges.kafka.offsets import value_of
 from edges.secrets import load_with_secrets
 from edges.zookeeper.access import ZooKeeperAccess
 from edges.zookeeper.session import Session
@@ -177,7 +178,7 @@ def _read_raw(
     """Hash the rows that are to be in the topics (``must``: up to ``upto``)."""
     store, bad_jobs = SchemaStore.empty(), BadJobs()
     for message in _read_topics(kafka, [topics.ddl]):
-        record = read_ddl_record(message.value(), topic=topics.ddl, offset=message.offset())
+        record = read_ddl_record(value_of(message), topic=topics.ddl, offset=message.offset())
         if record is not None:  # else it is nobody's of ours, as readers take it
             # A bad job stops the changefeeds that it concerns; what they have written is below it.
             bad_jobs.apply(store, record)

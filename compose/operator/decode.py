@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from compose.kafka_follower import Record
 from schemas.changes import Op
-from schemas.errors import CorruptDataError
+from schemas.errors import decoding
 from schemas.rawlog.ddl_record import decode_ddl_record
 from schemas.rawlog.frontier import decode_frontier
 from schemas.rawlog.record_check import CHECK_HEADER, RawRecord
@@ -22,7 +22,7 @@ def decode_record(topic: str, record: Record) -> Iterator[dict[str, object]]:
         CorruptDataError: it does not decode; topic, partition and offset are named.
     """
     where = {"partition": record.partition, "offset": record.offset}
-    try:
+    with decoding(topic=topic, **where):
         match topic.rsplit(".", 1)[-1]:
             case "region-events":
                 yield from _rows(where, _raw_record(topic, record))
@@ -35,9 +35,6 @@ def decode_record(topic: str, record: Record) -> Iterator[dict[str, object]]:
                 yield where | json.loads(record.value or b"")
             case _:
                 yield where | _message(record)
-    except CorruptDataError as error:
-        error.fields.update(topic=topic, **where)
-        raise
 
 
 def _raw_record(topic: str, record: Record) -> RawRecord:

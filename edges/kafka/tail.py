@@ -9,7 +9,7 @@ from confluent_kafka import TopicPartition
 
 from edges.kafka.errors import address_of
 from edges.kafka.offsets import NextRecords, offsets_consumer
-from schemas.errors import CorruptDataError
+from schemas.errors import decoding
 from schemas.rawlog.frontier import NOBODYS, FrontierRecord, decode_frontier, is_nobodys
 
 log = logging.getLogger(__name__)
@@ -55,11 +55,8 @@ def decoded_frontier(value: bytes, topic: str, offset: int) -> FrontierRecord:
     if is_nobodys(value):
         _say_stray(topic, offset, len(value))
         return NOBODYS
-    try:
+    with decoding(topic=topic, offset=offset):
         return decode_frontier(value)
-    except CorruptDataError as error:
-        error.fields.update(topic=topic, offset=offset)
-        raise
 
 
 @lru_cache(maxsize=1024)

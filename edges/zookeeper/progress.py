@@ -62,7 +62,7 @@ def all_entries(client: ZooKeeperClient, paths: ZkPaths) -> list[FeedEntry]:
     ]
 
 
-def readable_entries(node: bytes, path: str = "") -> list[FeedEntry]:
+def readable_entries(node: bytes, path: str) -> list[FeedEntry]:
     """Return a node's entries; none, and a word in the log, of one that does not decode: others must not rest on it."""
     try:
         return decode_entries(node)
@@ -72,7 +72,7 @@ def readable_entries(node: bytes, path: str = "") -> list[FeedEntry]:
         return []
 
 
-def readable_figures(node: bytes, path: str = "") -> dict[RunKey, FeedFigures]:
+def readable_figures(node: bytes, path: str) -> dict[RunKey, FeedFigures]:
     """Return a node's figures; likewise none of one that does not decode."""
     try:
         return decode_figures(node)

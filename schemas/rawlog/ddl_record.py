@@ -15,7 +15,7 @@ import json
 from dataclasses import dataclass
 from typing import Any, Final, Literal, get_args
 
-from schemas.errors import CorruptDataError
+from schemas.errors import CorruptDataError, decoding
 from schemas.ids import Ts
 from schemas.json_text import read_json
 
@@ -89,8 +89,5 @@ def read_ddl_record(value: bytes, *, topic: str, offset: int) -> DdlRecord | Non
     """
     if not value.startswith(_BEGINNING):
         return None
-    try:
+    with decoding(topic=topic, offset=offset):
         return decode_ddl_record(value)
-    except CorruptDataError as error:
-        error.fields.update(topic=topic, offset=offset)
-        raise

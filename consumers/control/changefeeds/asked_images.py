@@ -79,8 +79,8 @@ def encode_asked(asked: AskedImages) -> bytes:
     return json.dumps(node | {"paused": sorted(asked.paused), "is_paused": asked.is_paused}).encode()
 
 
-def decode_asked(node: bytes, path: str = "") -> AskedImages:
-    """Read a changefeed's ``images`` node; one of an older version pauses nothing. ``path``: where it is, for errors.
+def decode_asked(node: bytes) -> AskedImages:
+    """Read a changefeed's ``images`` node; one of an older version pauses nothing.
 
     Raises:
         CorruptDataError: it is no such node.
@@ -93,8 +93,8 @@ def decode_asked(node: bytes, path: str = "") -> AskedImages:
         if max(sum(map(len, requested.values())) + len(ranged), len(paused)) > TABLES_MAX:
             raise ValueError(f"more than {TABLES_MAX} tables")
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        where = {"path": path, "node": node[:200]} if path else {"node": node[:200]}
-        raise CorruptDataError(f"node of images does not decode; {_MENDS}", **where, reason=repr(error)) from error
+        text = f"node of images does not decode; {_MENDS}"
+        raise CorruptDataError(text, node=node[:200], reason=repr(error)) from error
     return AskedImages(requested=requested, ranged=ranged, paused=paused, is_paused=is_paused)
 
 

@@ -13,7 +13,7 @@ from edges.secrets import decode_info
 from edges.zookeeper.node_cache import Node, NodeCache
 from edges.zookeeper.progress import Entries, readable_entries, readable_figures
 from edges.zookeeper.session import Session
-from schemas.errors import BusError, CorruptDataError
+from schemas.errors import BusError, decoding
 from schemas.nodes.changefeed import ChangefeedInfo, ChangefeedStatus, ZkPaths, decode_changefeed_status
 from schemas.nodes.feed_figures import FeedFigures, RunKey
 from schemas.nodes.prologue import Prologue, decode_prologue
@@ -37,7 +37,7 @@ class _Decoded(Generic[T]):
     """What nodes say, by path; a node that is the same object says the same."""
 
     def __init__(self, decode: Callable[[bytes, str], T]) -> None:
-        """``decode`` is given the node's bytes, and its path for what it logs."""
+        """``decode`` is given the node's bytes, and its path, which its errors and its words in the log name."""
         self._decode = decode
         self._known: dict[str, tuple[Node, T]] = {}
 
@@ -45,14 +45,11 @@ class _Decoded(Generic[T]):
         """Return what the node at ``path`` says.
 
         Raises:
-            CorruptDataError: it does not decode; ``path`` is among its fields.
+            CorruptDataError: it does not decode.
         """
         known = self._known.get(path)
         if known is None or known[0] is not node:
-            try:
-                self._known[path] = known = node, self._decode(node.value, path)
-            except CorruptDataError as error:
-                raise CorruptDataError(error.message, **{"path": path, **error.fields}) from error
+            self._known[path] = known = node, self._decode(node.value, path)
         return known[1]
 
     def keep(self, nodes: Mapping[str, Node]) -> None:
@@ -60,8 +57,14 @@ class _Decoded(Generic[T]):
         self._known = {path: known for path, known in list(self._known.items()) if path in nodes}
 
 
-def _pathless(decode: Callable[[bytes], T]) -> Callable[[bytes, str], T]:
-    return lambda node, _: decode(node)
+def _named(decode: Callable[[bytes], T]) -> Callable[[bytes, str], T]:
+    """Return what reads a node by ``decode``, and names its path where it does not decode."""
+
+    def decode_at(node: bytes, path: str) -> T:
+        with decoding(path=path):
+            return decode(node)
+
+    return decode_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,11 +138,11 @@ class FeedNodes:
         if STATUS in parts and has_progress:
             patterns += [f"{self._progress}/*/*", f"{self._figures}/*/*"]
         self.cache = NodeCache(session, patterns)
-        self.infos = _Decoded(_pathless(decode_info))
-        self.statuses = _Decoded(_pathless(decode_changefeed_status))
-        self.applied = _Decoded(_pathless(decode_applied))
-        self.asked = _Decoded(decode_asked)
-        self.prologues = _Decoded(_pathless(decode_prologue))
+        self.infos = _Decoded(_named(decode_info))
+        self.statuses = _Decoded(_named(decode_changefeed_status))
+        self.applied = _Decoded(_named(decode_applied))
+        self.asked = _Decoded(_named(decode_asked))
+        self.prologues = _Decoded(_named(decode_prologue))
         self._entries = _Decoded(readable_entries)
         self._counted = _Decoded(readable_figures)
         self._seen: tuple[Mapping[str, Node], Mapping[FeedName, FeedView]] = {}, {}

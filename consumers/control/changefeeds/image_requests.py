@@ -26,7 +26,7 @@ from edges.zookeeper.session import Session
 from schemas.config.parse.origin import NotSupportedYetError
 from schemas.config.sink.schemes import sink_scheme
 from schemas.config.sink.storage import STORAGE_SCHEMES
-from schemas.errors import Action, BusError, CorruptDataError
+from schemas.errors import Action, BusError, CorruptDataError, decoding
 from schemas.ids import TableId
 from schemas.nodes.changefeed import ZkPaths
 from schemas.nodes.sorter_service import FeedName
@@ -218,7 +218,8 @@ def _written(
     node = read_node(client, path, ANSWER_S)
     before: AskedImages | None = None
     try:
-        before = NOTHING_ASKED if node is None else decode_asked(node[0], path)
+        with decoding(path=path):
+            before = NOTHING_ASKED if node is None else decode_asked(node[0])
     except CorruptDataError as error:
         if not mends:
             raise

@@ -27,7 +27,7 @@ from edges.zookeeper.session import Session, ZooKeeperError
 from schemas.config.changefeed import load_changefeed
 from schemas.config.settings import ChangefeedConfig
 from schemas.config.zone import check_zone
-from schemas.errors import Action, BusError, ConfigError, CorruptDataError
+from schemas.errors import Action, BusError, ConfigError, CorruptDataError, decoding
 from schemas.ids import TableId, Ts
 from schemas.nodes.changefeed import (
     NAMESPACE_DEFAULT,
@@ -279,7 +279,8 @@ class ChangefeedControl:
         """Return what adds requests for images to a transaction, on the condition that nobody asks meanwhile."""
         path = self._paths.changefeed_images(*name)
         node = read_node(client, path)
-        before = NOTHING_ASKED if node is None else decode_asked(node[0], path)
+        with decoding(path=path):
+            before = NOTHING_ASKED if node is None else decode_asked(node[0])
         value = encode_asked(asked_for(before, name, ImageMode.BACKFILL, tables))
         if node is None:
             return lambda transaction: transaction.create(path, value)

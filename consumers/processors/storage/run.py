@@ -38,7 +38,7 @@ from consumers.processors.handover import Handover, Taken
 from consumers.processors.sink_source import SinkRecord, Source
 from consumers.processors.storage.store import ExpiringStore, FileStore
 from schemas.config.parse.cron import CronSpec, parse_cron
-from schemas.errors import BusError, CorruptDataError
+from schemas.errors import BusError, decoding
 from schemas.ids import Ts
 from schemas.sink.storage_rows import FolderForm
 from schemas.sink_figures import LEAST_ROWS, LEAST_US, NO_FIGURES, SinkFigures, Spread, microseconds
@@ -254,11 +254,8 @@ class StorageRun:
 
     def _read(self, record: SinkRecord) -> None:
         lines = self.partitions[record.partition]
-        try:
+        with decoding(partition=record.partition, offset=record.offset):
             schema_file = lines.take(record.offset, record.key, record.value, record.position, record.fence)
-        except CorruptDataError as error:
-            error.fields.update(partition=record.partition, offset=record.offset)
-            raise
         if schema_file is not None and (schema_file.is_ddl or self._store.get(schema_file.path) is None):
             self._store.put(schema_file.path, [schema_file.content.encode("utf-8", "surrogateescape")])
 

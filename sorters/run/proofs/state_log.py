@@ -16,7 +16,7 @@ from edges.kafka.compacted import compacted_records
 from edges.kafka.errors import address_of
 from edges.kafka.producer import ordered_producer
 from edges.kafka.topics import await_topics, create_topics, partition_counts
-from schemas.errors import CorruptDataError
+from schemas.errors import decoding
 from schemas.ids import TableId
 from schemas.state_proof.carried import CarriedState, StateRecord, decode_state, encode_state, feed_key, state_key
 from sorters.log.failures import KafkaUnreachableError
@@ -60,12 +60,9 @@ class StateLog:
             if not content:
                 newest.pop(key, None)
                 continue
-            try:
-                newest.pop(key, None)
+            newest.pop(key, None)
+            with decoding(topic=self.topic, offset=offset):
                 newest[key] = decode_state(content)
-            except CorruptDataError as error:
-                error.fields.update(topic=self.topic, offset=offset)
-                raise
         for record in newest.values():
             state = record.state
             known = states.get(state.table_id)

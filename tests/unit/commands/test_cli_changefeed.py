@@ -10,6 +10,7 @@ import click
 import pytest
 
 from compose.cli import run_cli
+from consumers.control.api.errors import NoOwnerError
 from consumers.control.api.serving.server import ApiServer
 from edges.secrets import SecretKeyError
 from schemas.errors import BusError, CorruptDataError
@@ -172,7 +173,7 @@ def test_list_and_statistics_print_cdc_clis_json(run: Run, bus: Memory) -> None:
     assert json.loads(run("list", "--all")[1]) == []
 
 
-@pytest.mark.parametrize("kind", [CorruptDataError, SecretKeyError])
+@pytest.mark.parametrize("kind", [CorruptDataError, SecretKeyError, NoOwnerError])
 def test_remove_of_one_that_nobody_can_read_says_so_and_removes_it(
     run: Run, bus: Memory, monkeypatch: pytest.MonkeyPatch, kind: type[BusError]
 ) -> None:
@@ -186,3 +187,13 @@ def test_remove_of_one_that_nobody_can_read_says_so_and_removes_it(
     status, out, err = run("remove", "-c", "cf")
     assert (status, removed) == (0, ["cf"])
     assert "CheckpointTs: unknown" in out and f"[{kind.code}]" in err
+
+
+def test_remove_that_is_refused_says_why_once(run: Run, bus: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> Any:
+        raise NoOwnerError("no owner has been elected")
+
+    monkeypatch.setattr(bus, "feed", refuse)
+    monkeypatch.setattr(bus, "remove", refuse)
+    status, out, err = run("remove", "-c", "cf")
+    assert (status, out, err.count("no owner has been elected")) == (1, "", 1)

@@ -30,6 +30,7 @@ from schemas.nodes.sorter_service import (
     with_figures,
 )
 from sorters.core.service.progress_book import FeedKey, NodeKey, Part, ProgressBook, in_transactions, key_of
+from sorters.core.service.slow_words import SlowWords
 from sorters.cut.leave import Leave
 from sorters.run.nodes.feed_lock import SorterLockLostError
 
@@ -111,6 +112,7 @@ class GroupState:
         self._lock = threading.Condition()
         self._asked: list[_Asked] = []
         self._closed = self._is_stale = False
+        self._unreadable = SlowWords()
         self.read_assignment()
         self._thread = threading.Thread(target=self._run, name="group-state", daemon=True)
         self._thread.start()
@@ -306,9 +308,16 @@ class GroupState:
         try:
             self.read_assignment()
         except (KazooException, KazooTimeoutError, BusError) as error:
-            log.warning("assignment is not readable", extra={"service": self._service, "reason": repr(error)})
+            reason = str(error) if isinstance(error, BusError) else repr(error)
+            if self._unreadable.are_due(reason, time.monotonic()):
+                path = self._paths.assignment(self._service)
+                extra = {"service": self._service, "path": path, "reason": reason}
+                log.warning("assignment is not readable; trying again", extra=extra)
             self._is_stale = True
             time.sleep(FLUSH_S)
+        else:
+            if self._unreadable.end():
+                log.info("assignment is readable again", extra={"service": self._service})
 
     def _load(self) -> dict[int, list[FeedEntry]]:
         """Read what this service has said in an earlier life. A node that nobody can read says nothing, to owners too,

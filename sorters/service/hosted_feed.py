@@ -29,6 +29,7 @@ from schemas.rawlog.images import image_feed
 from schemas.rawlog.topics import raw_topics
 from schemas.sink.topic import sorter_config
 from sorters.core.service.quotas import Pace
+from sorters.core.service.slow_words import SlowWords
 from sorters.core.service.status_pace import StatusPace
 from sorters.cut.leave import Leave
 from sorters.log.failures import bus_error
@@ -88,6 +89,7 @@ class HostedFeed:
     def __init__(self, assigned: Assigned, home: FeedHome) -> None:
         self.assigned, self._home = assigned, home
         namespace, changefeed_id = assigned.name
+        self._names = {"changefeed": changefeed_id, "namespace": namespace}
         self._key = feed_key(assigned)
         self._board = StatusBoard(home.client, home.paths, namespace, changefeed_id)
         self._lock = FeedLock(
@@ -102,6 +104,7 @@ class HostedFeed:
         self._entry: FeedEntry | None = None
         self._tasks_cpu_s = 0.0
         """Of Spark's tasks, since this thread began."""
+        self._unreadable, self._stopped = SlowWords(), SlowWords()
         self._thread = threading.Thread(target=self._serve, name=f"feed {namespace}/{changefeed_id}", daemon=True)
 
     def start(self) -> None:
@@ -173,6 +176,9 @@ class HostedFeed:
             except ZooKeeperUnreachableError:
                 self._halted.wait(RETRY_S)
                 continue
+            except BusError as error:  # somebody else has written a node of it
+                if self._unreadable.are_due(str(error), time.monotonic()):
+                    log.error("changefeed is not readable; it runs again once it is", extra=self._naming(error))
             self._changed.wait(LOOK_S)
         return None
 
@@ -209,16 +215,15 @@ class HostedFeed:
         if failure is None:
             return
         if isinstance(failure, SorterLockLostError | ZooKeeperUnreachableError):
-            log.warning("changefeed stops writing", extra={**self._names, "code": failure.code, "reason": str(failure)})
+            if self._stopped.are_due(str(failure), time.monotonic()):
+                log.warning("changefeed stops writing", extra=self._naming(failure))
             self._halted.wait(RETRY_S)
             return
-        log.error("run failed", extra={**self._names, "code": failure.code, "reason": str(failure)}, exc_info=failure)
+        log.error("run failed", extra=self._naming(failure), exc_info=failure)
         self._tell(failure, info)
 
     def _attempt(self, info: ChangefeedInfo, edition: Edition) -> BusError | None:
-        home = self._home
-        begun = self._open(info, edition)
-        entry = self._entry
+        home, begun, entry = self._home, self._open(info, edition), self._entry
         assert entry is not None
         if info.target_ts is not None and entry.checkpoint_ts >= info.target_ts:
             self._changed.wait(LOOK_S)  # the owner is about to see that it is finished
@@ -390,6 +395,5 @@ class HostedFeed:
                 if self._halted.wait(RETRY_S):
                     return
 
-    @property
-    def _names(self) -> dict[str, str]:
-        return {"changefeed": self.assigned.changefeed_id, "namespace": self.assigned.namespace}
+    def _naming(self, error: BusError) -> dict[str, str]:
+        return {**self._names, "code": error.code, "reason": str(error)}

@@ -152,6 +152,13 @@ class MemoryZooKeeper:
 
         return self._answered("children", path, ask)
 
+    def ensure_path_async(self, path: str) -> _Answer:
+        def ask() -> None:
+            if path not in self.nodes and not self.names(path):
+                self.write({path: b""})
+
+        return self._answered("ensure", path, ask)
+
     def get_children(self, path: str) -> list[str]:
         names: list[str] = self.get_children_async(path).get(1.0)
         return names

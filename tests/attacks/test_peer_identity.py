@@ -1,6 +1,7 @@
 """Whoever reaches a capture's peer port tries to talk as another capture, over real sockets."""
 
 import contextlib
+import socket
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -169,6 +170,42 @@ def test_streams_that_say_nothing_give_their_threads_back(monkeypatch: pytest.Mo
         over.set()
         for call in silent:
             call.cancel()
+
+
+@pytest.mark.parametrize(
+    ("bounds", "left"),
+    [
+        ({"grpc.max_allowed_incoming_connections": 5}, 5),
+        ({"grpc.server_handshake_timeout_ms": 300}, 0),
+        ({"grpc.max_connection_idle_ms": 300}, 0),
+    ],
+    ids=["count", "time to begin", "time without a stream"],
+)
+def test_connections_on_which_nobody_asks_are_bounded(
+    monkeypatch: pytest.MonkeyPatch, bounds: dict[str, int], left: int
+) -> None:
+    assert bounds.keys() <= dict(server.SERVER_OPTIONS).keys()
+    monkeypatch.setattr(server, "SERVER_OPTIONS", tuple({**dict(server.SERVER_OPTIONS), **bounds}.items()))
+    with contextlib.closing(peers_of(OWNER)) as owner, contextlib.ExitStack() as stack:
+        host, port = owner.address.split(":")
+        held = [stack.enter_context(socket.create_connection((host, int(port)), 10)) for _ in range(8)]
+        if "grpc.max_connection_idle_ms" in bounds:
+            for connection in held:  # HTTP/2's preface, and empty settings
+                connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes(5))
+        wait_until(lambda: sum(map(is_open, held)) == left, lambda: [is_open(connection) for connection in held])
+
+
+def is_open(connection: socket.socket) -> bool:
+    """Tell whether the server has not hung up; what it has said is read."""
+    connection.setblocking(False)
+    try:
+        while connection.recv(1 << 16):
+            continue
+    except BlockingIOError:
+        return True
+    except ConnectionError:
+        return False
+    return False
 
 
 def test_port_beyond_loopback_wants_certificates_or_a_secret(tmp_path: Path) -> None:

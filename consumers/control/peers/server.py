@@ -29,6 +29,8 @@ log = logging.getLogger(__name__)
 
 STREAMS_MAX: Final = 256
 """At once: a thread each, one for each other capture, and some that have died without a word."""
+CONNECTIONS_MAX: Final = 512
+"""Before anything is said on them, which no thread waits for: of streams there are fewer."""
 TOPICS_MAX: Final = 10_000
 """Of one stream."""
 FIRST_PACKET_S: Final = 10.0
@@ -37,6 +39,10 @@ SERVER_OPTIONS: Final = (
     # Else a second capture with the same port would take half of this one's connections.
     ("grpc.so_reuseport", 0),
     ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
+    # A stranger who only connects has a connection for a while; captures have a stream on theirs.
+    ("grpc.max_allowed_incoming_connections", CONNECTIONS_MAX),
+    ("grpc.server_handshake_timeout_ms", 10_000),
+    ("grpc.max_connection_idle_ms", 30_000),
     # A peer whose machine is gone says nothing more: without this its stream would stay for ever.
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 5_000),

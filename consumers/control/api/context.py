@@ -9,11 +9,13 @@ from fastapi import Depends, Path, Query, Request, Response
 
 from consumers.control.api.access.credentials import Users
 from consumers.control.api.access.errors import ApiError, UnauthorizedError
+from consumers.control.api.access.open_answers import Shared
 from consumers.control.api.access.origin import Hosts
 from consumers.control.api.access.tls import ApiTls
 from consumers.control.api.backend import Backend, Scheduling
 from consumers.control.api.client import TIMEOUT_S, Answer, ApiClient
 from consumers.control.api.errors import ForwardError, NoOwnerError, NotReadyError
+from consumers.control.api.metrics import OPENMETRICS
 from consumers.control.changefeeds.store import check_id
 from schemas.addresses import host_of, is_loopback
 from schemas.errors import BusError
@@ -53,6 +55,9 @@ class ApiContext:
         """``credentials``: None lets everybody ask. ``hosts``: names under which this server is asked."""
         self.backend: Backend | None = None
         self.tls, self.credentials, self.hosts = tls or ApiTls(), credentials, hosts or Hosts()
+        self.status, self.health = Shared[dict[str, object]](), Shared[None]()
+        self.scrapes = {accept: Shared[tuple[bytes, str]]() for accept in ("", OPENMETRICS)}
+        """By the type that is asked for; empty: Prometheus' text."""
         self.history: History | None = None
         """None: nobody keeps one."""
         self.is_closing = False

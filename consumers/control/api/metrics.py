@@ -23,6 +23,7 @@ from consumers.control.owner.figures.owner_figures import Rule, rule_metrics
 from consumers.control.owner.figures.service_figures import RunningService, service_metrics
 from schemas.ids import TableId, UpstreamId
 
+OPENMETRICS: Final = "application/openmetrics-text"
 STALLS_SHOWN: Final = 20
 """Tables that are named; a bus of 100,000 whose store is away must not become 100,000 series."""
 
@@ -145,7 +146,7 @@ _TICDCS_COUNTERS: Final[tuple[tuple[str, str, Sequence[str], Callable[[Pull], fl
 
 def metrics_text(snapshot: MetricsSnapshot, accept: str = "") -> tuple[bytes, str]:
     """Return the page for one scrape and its type: OpenMetrics where ``accept`` asks for it, else Prometheus' text."""
-    if "application/openmetrics-text" in accept:
+    if OPENMETRICS in accept:
         text = openmetrics.generate_latest(SnapshotCollector(snapshot))  # type: ignore[no-untyped-call]
         return text, openmetrics.CONTENT_TYPE_LATEST
     return generate_latest(SnapshotCollector(snapshot)), CONTENT_TYPE_PLAIN_0_0_4

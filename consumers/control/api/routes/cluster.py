@@ -8,11 +8,12 @@ from typing import Final
 from fastapi import APIRouter, Request, Response
 
 from consumers.control.api.access.errors import ApiError
+from consumers.control.api.access.open_answers import LongResponse
 from consumers.control.api.backend import Backend
 from consumers.control.api.bodies import capture_body, list_body
-from consumers.control.api.context import OWNER_WAIT_S, Bus, Owner, User, ask_owner
+from consumers.control.api.context import OWNER_WAIT_S, Bus, Owner, User, ask_owner, context_of
 from consumers.control.api.errors import NoSuchCaptureError, SchedulerRefusedError
-from consumers.control.api.metrics import metrics_text
+from consumers.control.api.metrics import OPENMETRICS, metrics_text
 from consumers.control.api.overview import overview_body
 from consumers.control.api.requests import LogBody, RedactBody, ResolveLockBody, SafePointBody, TsoBody, ts_given
 from schemas.config.parse.origin import NotSupportedYetError
@@ -42,8 +43,12 @@ _LEVELS: Final = {
 @open_router.get("/api/v2/status", tags=["server"], summary="Who this capture is")
 @open_router.get("/api/v1/status", include_in_schema=False)
 @open_router.get("/status", include_in_schema=False)
-def status(bus: Bus) -> dict[str, object]:
+async def status(request: Request, bus: Bus) -> dict[str, object]:
     """Return id, version, process and whether it is the owner."""
+    return await context_of(request).status.of(lambda: _status(bus))
+
+
+def _status(bus: Backend) -> dict[str, object]:
     return {
         "version": TICDC_VERSION,
         "tidebus_version": bus.capture.version,
@@ -58,20 +63,26 @@ def status(bus: Bus) -> dict[str, object]:
 
 @open_router.get("/api/v2/health", tags=["server"], summary="Whether it can work")
 @open_router.get("/api/v1/health", include_in_schema=False)
-def health(bus: Bus) -> dict[str, object]:
+async def health(request: Request, bus: Bus) -> dict[str, object]:
     """Answer 200 if this capture has its session and there is an owner; the owner also once it schedules."""
+    await context_of(request).health.of(lambda: _check_health(bus))
+    return {}
+
+
+def _check_health(bus: Backend) -> None:
     bus.check_health()
     scheduling = bus.scheduling()
     if scheduling is not None:
         scheduling.check_ready()
-    return {}
 
 
 @open_router.get("/metrics", tags=["server"], summary="Metrics for Prometheus", response_class=Response)
-def metrics(request: Request, bus: Bus) -> Response:
+async def metrics(request: Request, bus: Bus) -> Response:
     """Return Prometheus' text format, or OpenMetrics where that is asked for."""
-    text, kind = metrics_text(bus.metrics(), request.headers.get("Accept", ""))
-    return Response(text, media_type=kind)
+    accept = OPENMETRICS if OPENMETRICS in request.headers.get("Accept", "") else ""
+    scrape = context_of(request).scrapes[accept]
+    text, kind = await scrape.of(lambda: metrics_text(bus.metrics(), accept))
+    return LongResponse(text, media_type=kind)
 
 
 @router.post("/api/v2/log", tags=["server"], summary="Change the log level")

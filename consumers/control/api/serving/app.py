@@ -5,6 +5,7 @@ refuses: a path that there is not, a body that is no JSON, a value of another ty
 """
 
 import asyncio
+import functools
 import json
 import logging
 import time
@@ -15,11 +16,12 @@ from typing import Final
 
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import HTMLResponse, JSONResponse, Response
+from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from consumers.control.api.access.errors import ApiError, UnauthorizedError
+from consumers.control.api.access.open_answers import LongResponse
 from consumers.control.api.codes import INTERNAL
 from consumers.control.api.context import BODY_KEY, AnsweredByOwner, ApiContext
 from consumers.control.api.errors import NoSuchRouteError, error_body, status_of
@@ -45,6 +47,7 @@ def create_app(context: ApiContext, routers: Sequence[APIRouter] = ()) -> ASGIAp
         version=version("tidebus"),
         description=ABOUT,
         redirect_slashes=False,
+        openapi_url=None,
         docs_url=None,
         redoc_url=None,
         responses={400: {"description": "Error", "content": {"application/json": {"schema": _ERROR_SCHEMA}}}},
@@ -53,15 +56,34 @@ def create_app(context: ApiContext, routers: Sequence[APIRouter] = ()) -> ASGIAp
     parts = (cluster, changefeeds, v1, tables, services, images, old, debug)
     for router in (cluster.open_router, *(part.router for part in parts), *routers):
         app.include_router(router)
-    app.add_api_route(
-        "/docs", lambda: HTMLResponse(about_page(app.openapi()), headers=ABOUT_HEADERS), include_in_schema=False
-    )
+    _describe(app)
     app.add_exception_handler(BusError, _on_bus_error)
     app.add_exception_handler(RequestValidationError, _on_bad_request)
     app.add_exception_handler(HTTPException, _on_http_error)
     app.add_exception_handler(AnsweredByOwner, _on_answered)
     app.add_exception_handler(Exception, _on_bug)
     return Observed(Guard(Bodies(app), context))
+
+
+def _describe(app: FastAPI) -> None:
+    """Serve what the API looks like, made when it is first asked for."""
+
+    @functools.cache
+    def document() -> bytes:
+        return json.dumps(app.openapi(), separators=(",", ":")).encode()
+
+    @functools.cache
+    def page() -> bytes:
+        return about_page(app.openapi()).encode()
+
+    def openapi_json() -> Response:
+        return LongResponse(document(), media_type="application/json")
+
+    def docs() -> Response:
+        return LongResponse(page(), media_type="text/html", headers=ABOUT_HEADERS)
+
+    app.add_api_route("/openapi.json", openapi_json, include_in_schema=False)
+    app.add_api_route("/docs", docs, include_in_schema=False)
 
 
 _ERROR_SCHEMA: Final = {

@@ -48,7 +48,7 @@ NEIGHBOUR, NEIGHBOUR_TOPIC = "near", "near_"
 """Another changefeed in the same service, which nobody pauses: it is killed with the first one."""
 UPSTREAM = UpstreamId("kill")
 ROWS_PER_S = 2_000.0
-BACKLOG_ROWS = 120_000
+BACKLOG_ROWS = 60_000
 """So many that a sorter writes them for longer than a look at the topics takes, and can be met in the middle."""
 ATTEMPTS_MAX = 4
 """To meet it there; mostly the first one does."""

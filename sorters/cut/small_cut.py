@@ -15,11 +15,12 @@ from schemas.sink.image_note import WatermarkNote
 from schemas.sink_figures import SinkFigures
 from sorters.core.cut.cut import Cut
 from sorters.core.flow.flow_marks import FlowMarker
-from sorters.core.flow.ledger import CutFlow, FlowLedger, check_flow
+from sorters.core.flow.ledger import CutFlow, check_flow
 from sorters.core.mount.corrupt_rows import CorruptRows
 from sorters.core.records.order import OutputRecords
 from sorters.core.state_proof.deltas import StateDeltas
-from sorters.cut.damaged_records import DamagedRecord, DamagedRecords
+from sorters.cut.cut_books import CutBooks
+from sorters.cut.damaged_records import DamagedRecord
 from sorters.cut.feed_share import FeedShare, WholeProcess
 from sorters.cut.leave import GIVEN, Leave
 from sorters.cut.raw_cut import RawCut, RawReader, with_chunks
@@ -31,7 +32,6 @@ from sorters.cut.worker import (
     batch_bytes,
     in_order,
     output_records,
-    state_ledger,
     writer_options,
 )
 from sorters.log.failures import KafkaUnreachableError
@@ -81,19 +81,15 @@ def whole_cut(
         RecordDamagedError: a raw record of a table that is wanted is not what its capture sent.
         BusError: a row cannot be sent.
     """
-    corrupt, rows, ledger = list[CorruptRows](), list[OutputRecords](), FlowLedger()
-    damaged = DamagedRecords(program.feed.skipped_records)
-    states = state_ledger(cut)
-    tables = output_records(
-        iter(raw.records), cut, program, encoded_at_ms, corrupt.append, raw.shared, raw.chunks, ledger, states, damaged
-    )
+    rows, books = list[OutputRecords](), CutBooks.of(cut, program.feed)
+    tables = output_records(iter(raw.records), cut, program, encoded_at_ms, books, shared=raw.shared, chunks=raw.chunks)
     for table in tables:
         rows.append(table)
         if sum(part.nbytes for part in rows) > output_bytes_max:
             return None
         between()
-    records = in_order([*rows, extras] if extras.num_rows else rows, cut.may_repeat, ledger.write)
-    flow = ledger.close()
+    records = in_order([*rows, extras] if extras.num_rows else rows, cut.may_repeat, books.flow.write)
+    flow = books.flow.close()
     check_flow(flow, cut.after_ts, cut.upto_ts, may_repeat=cut.may_repeat)
     writer = program.feed.flow_writer
     marker = FlowMarker(cut.after_ts, writer) if writer else None
@@ -103,9 +99,8 @@ def whole_cut(
     whole = records if row_join is None else row_join.whole(records)
     if marker is not None:
         whole = marker.marked(whole)
-    deltas = StateDeltas() if states is None else states.close()
     count = sum(table.num_rows for table in rows)
-    return WholeCut(whole, count, sum(corrupt, CorruptRows()), flow, deltas, frozenset(damaged.passed))
+    return WholeCut(whole, count, books.all_corrupt(), flow, books.close_states(), books.all_damaged())
 
 
 class SmallCut:

@@ -18,7 +18,7 @@ from sorters.core.columnar.row_changes import join_rows, rows_where
 from sorters.core.cut.cut import Cut, overlaps
 from sorters.core.feed.feed import CompiledFeed
 from sorters.core.flow.ledger import CutFlow, FlowLedger
-from sorters.core.mount.corrupt_rows import CorruptRows, OnCorrupt
+from sorters.core.mount.corrupt_rows import CorruptRows
 from sorters.core.records.order import (
     OnOrder,
     OutputRecords,
@@ -31,8 +31,9 @@ from sorters.core.rows.lacking_rows import lacking_records
 from sorters.core.rows.noted_forms import with_notes
 from sorters.core.rows.shared_pass import KeptPasses, run_chunks
 from sorters.core.rows.table_plans import TablePlans
-from sorters.core.state_proof.deltas import StateDeltas, StateLedger
+from sorters.core.state_proof.deltas import StateDeltas
 from sorters.cut.claim_store import claim_store
+from sorters.cut.cut_books import CutBooks
 from sorters.cut.damaged_records import DamagedRecord, DamagedRecords, naming_damage
 from sorters.cut.image_chunks import RawChunk, chunk_changes
 from sorters.cut.record_rows import rows_of_record
@@ -119,53 +120,47 @@ class SharedRows(KeptPasses, Protocol):
         ...
 
 
-def output_records(  # noqa: PLR0913 # what a cut is made of, and who counts it
+def output_records(
     raw: Iterator[bytes],
     cut: Cut,
     program: FeedProgram,
     encoded_at_ms: int,
-    on_corrupt: OnCorrupt | None = None,
+    books: CutBooks | None = None,
+    *,
     shared: SharedRows | None = None,
     chunks: Iterable[RawChunk] = (),
-    ledger: FlowLedger | None = None,
-    states: StateLedger | None = None,
-    damaged: DamagedRecords | None = None,
 ) -> Iterator[OutputRecords]:
     """Yield the records that the rows of a cut become, in no particular order. They count only once all have come.
 
     Args:
         encoded_at_ms: what messages say about when they were made.
-        on_corrupt: gets the rows that do not fit their checksum.
+        books: take down what becomes of the rows; None: nobody reads them.
         shared: has the rows of ``raw``, which is not read then.
         chunks: of table images, whose rows go out with the cut.
-        ledger: is told what is read and left out.
-        states: is given all rows that are not left out for images to come.
-        damaged: notes the damaged records that are passed over.
 
     Raises:
         RecordDamagedError: one of a table that is wanted is not passed over.
     """
-    store = claim_store(program.feed)
-    gather = ledger.gather if ledger is not None else None
+    store, books = claim_store(program.feed), books or CutBooks.of(cut, program.feed)
     if shared is None:
-        changes = gather_rows(raw, cut, program.is_wanted, ledger, damaged)
+        changes = gather_rows(raw, cut, program.is_wanted, books.flow, books.damaged)
     else:
-        changes = shared.rows(program.is_wanted, gather, damaged)
+        changes = shared.rows(program.is_wanted, books.flow.gather, books.damaged)
     lacking: list[OutputRecords] = []
     if cut.resynced:
-        chunks = _noting_what_lacks(chunks, cut, program, ledger, lacking)
+        chunks = _noting_what_lacks(chunks, cut, program, books.flow, lacking)
     made = run_chunks(
-        chain(changes, chunk_changes(chunks, program.is_wanted, gather)),
+        chain(changes, chunk_changes(chunks, program.is_wanted, books.flow.gather)),
         program.schemas,
         program.feed,
         encoded_at_ms=encoded_at_ms,
         store_claim=store,
-        on_corrupt=on_corrupt,
+        on_corrupt=books.corrupt.append,
         on_refused=_log_refused,
         plans=program.plans,
         kept=shared,
-        ledger=ledger,
-        states=states,
+        ledger=books.flow,
+        states=books.states,
     )
     with naming_damage(program.name_of):
         yield from (with_notes(records, cut.noted) for records in made) if cut.noted else made
@@ -176,7 +171,7 @@ def _noting_what_lacks(
     chunks: Iterable[RawChunk],
     cut: Cut,
     program: FeedProgram,
-    ledger: FlowLedger | None,
+    ledger: FlowLedger,
     lacking: list[OutputRecords],
 ) -> Iterator[RawChunk]:
     """Yield the chunks, and add to ``lacking`` what says which rows they lack."""
@@ -186,11 +181,6 @@ def _noting_what_lacks(
             records = lacking_records(raw.chunk, raw.keys, program.schemas, program.feed, ledger)
             if records.num_rows:
                 lacking.append(records)
-
-
-def state_ledger(cut: Cut) -> StateLedger | None:
-    """Return what adds up a cut's rows for state proofs; None: no table has one."""
-    return StateLedger(cut.states, may_repeat=cut.may_repeat) if cut.states else None
 
 
 def _log_refused(error: BusError, count: int) -> None:

@@ -27,12 +27,11 @@ from sorters.core.mount.corrupt_rows import CorruptRows
 from sorters.core.records.order import OutputRecords
 from sorters.core.records.row_batches import RowJoin
 from sorters.core.records.runs import Run, merge_runs, pack_run, split_runs, unpack_run
-from sorters.core.state_proof.deltas import StateDeltas
-from sorters.cut.damaged_records import DamagedRecords
+from sorters.cut.cut_books import CutBooks
 from sorters.cut.image_chunks import RawChunk, read_chunks
 from sorters.cut.raw_records import raw_records, tables_of
 from sorters.cut.sending import Sending
-from sorters.cut.worker import CutCounts, FeedProgram, output_records, state_ledger
+from sorters.cut.worker import CutCounts, FeedProgram, output_records
 from sorters.spark.tasks.cut_answers import counts_as_json, sum_of_counts
 from sorters.spark.tasks.run_folder import RunFile, RunFiles
 from sorters.spark.tasks.run_store import RunStore
@@ -145,9 +144,8 @@ def write_step(task: WriteTask, number: int, frames: Iterator[bytes]) -> Iterato
 
 def read_runs(task: ReadTask, program: FeedProgram, number: int) -> Iterator[bytes]:
     """Yield the blocks of one task, each after the slot that it is of, and in the end its counts for its own number."""
-    raw_bytes, rows, corrupt, ledger = 0, 0, list[CorruptRows](), FlowLedger()
+    raw_bytes, rows, books = 0, 0, CutBooks.of(task.cut, program.feed)
     began_cpu_s = time.process_time()
-    states, damaged = state_ledger(task.cut), DamagedRecords(program.feed.skipped_records)
 
     def count(size: int) -> None:
         nonlocal raw_bytes
@@ -159,17 +157,7 @@ def read_runs(task: ReadTask, program: FeedProgram, number: int) -> Iterator[byt
         if number < len(task.cut.chunks):
             images = held.enter_context(lend_reader(task.raw_config, task.topics.images))
             chunks = read_chunks(images, task.cut, count, number, task.tasks)
-        tables = output_records(
-            records,
-            task.cut,
-            program,
-            task.encoded_at_ms,
-            corrupt.append,
-            chunks=chunks,
-            ledger=ledger,
-            states=states,
-            damaged=damaged,
-        )
+        tables = output_records(records, task.cut, program, task.encoded_at_ms, books, chunks=chunks)
         keep = held.enter_context(RunFile(task.folder)).add if task.folder is not None else _as_it_is
         for table in tables:
             rows += table.num_rows
@@ -180,11 +168,11 @@ def read_runs(task: ReadTask, program: FeedProgram, number: int) -> Iterator[byt
     counts = CutCounts(
         rows=rows,
         raw_bytes=raw_bytes,
-        corrupt=sum(corrupt, CorruptRows()),
-        flow=ledger.close(),
-        states=StateDeltas() if states is None else states.close(),
+        corrupt=books.all_corrupt(),
+        flow=books.flow.close(),
+        states=books.close_states(),
         cpu_s=time.process_time() - began_cpu_s,
-        damaged=frozenset(damaged.passed),
+        damaged=books.all_damaged(),
     )
     yield ANSWER + counts_as_json(counts)
 

@@ -21,7 +21,7 @@ from sorters.core.cut.cut_plan import plan_cuts
 from sorters.core.feed.feed import compile_feed
 from sorters.core.state_proof.deltas import StateDeltas
 from sorters.core.state_proof.states import NO_STATE
-from sorters.cut.worker import state_ledger
+from sorters.cut.cut_books import state_ledger
 from sorters.run.proofs.feed_states import FeedStates
 from tests.support.rawlog.memory_states import MemoryStates
 from tests.support.recorded.ddl_jobs import snapshot, table_info

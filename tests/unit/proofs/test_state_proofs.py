@@ -16,7 +16,7 @@ from sorters.core.feed.feed import CompiledFeed, compile_feed
 from sorters.core.mount.scalar import mount_row
 from sorters.core.state_proof.deltas import StateDeltas
 from sorters.core.state_proof.proof_columns import kind_of
-from sorters.cut.worker import state_ledger
+from sorters.cut.cut_books import state_ledger
 from sorters.run.proofs.feed_states import FeedStates
 from tests.support.rawlog.memory_states import MemoryStates
 from tests.support.recorded.mounting import LOSSY_DDL_BITS, row_changes

@@ -134,7 +134,7 @@ def _lands_when_sent(self: Any) -> bool:
 def _forgets_chunks(self: LandingBook, spans: Iterable[TableSpan]) -> None:
     _remove(self, spans)
     for partition in self._partitions:
-        partition.runs.clear()
+        partition.chunks.clear()
 
 
 def _ignores_held(published: FrontierRecord, table: TableId, made_ts: Ts) -> Ts:

@@ -71,14 +71,15 @@ class Sent:
 
 
 @dataclass(slots=True)
-class _Run:
+class _Chunk:
     start: int
     max_commit_ts: Ts
     records: int
+    """How many are joined in it."""
 
 
 class _Partition:
-    __slots__ = ("end", "in_flight", "known_end", "repeat_end", "runs")
+    __slots__ = ("chunks", "end", "in_flight", "known_end", "repeat_end")
 
     def __init__(self) -> None:
         self.known_end = 0
@@ -86,8 +87,8 @@ class _Partition:
         self.end = 0
         self.repeat_end = 0
         self.in_flight: dict[Sent, None] = {}
-        self.runs: list[_Run] = []
-        """Runs of acknowledged records, ascending by start offset."""
+        self.chunks: list[_Chunk] = []
+        """Of acknowledged records, ascending by start offset."""
 
     def floor(self) -> int:
         # known_end only grows, so the oldest record in flight has the least floor.
@@ -95,21 +96,22 @@ class _Partition:
         return self.known_end if oldest is None else oldest.floor
 
     def add(self, offset: int, max_commit_ts: Ts) -> None:
-        at = len(self.runs)
-        while at and self.runs[at - 1].start > offset:
+        at = len(self.chunks)
+        while at and self.chunks[at - 1].start > offset:
             at -= 1
-        before = self.runs[at - 1] if at else None
+        before = self.chunks[at - 1] if at else None
         if before is not None and before.records < CHUNK_RECORDS_MAX:
             before.max_commit_ts = max(before.max_commit_ts, max_commit_ts)
             before.records += 1
             return
-        self.runs.insert(at, _Run(offset, max_commit_ts, 1))
-        if len(self.runs) > CHUNKS_MAX:
-            self.runs = [_join(self.runs[i : i + 2]) for i in range(0, len(self.runs), 2)]
+        self.chunks.insert(at, _Chunk(offset, max_commit_ts, 1))
+        if len(self.chunks) > CHUNKS_MAX:
+            self.chunks = [_join(self.chunks[i : i + 2]) for i in range(0, len(self.chunks), 2)]
 
 
-def _join(runs: list[_Run]) -> _Run:
-    return _Run(runs[0].start, Ts(max(run.max_commit_ts for run in runs)), sum(run.records for run in runs))
+def _join(chunks: list[_Chunk]) -> _Chunk:
+    max_commit_ts = Ts(max(chunk.max_commit_ts for chunk in chunks))
+    return _Chunk(chunks[0].start, max_commit_ts, sum(chunk.records for chunk in chunks))
 
 
 class LandingBook:
@@ -201,7 +203,7 @@ class LandingBook:
         # The topic may have got partitions since this book was opened, or since the record was published.
         for state, high in zip(self._partitions, widened(record.high, len(self._partitions)), strict=False):
             state.known_end = max(state.known_end, high)
-            state.runs = [run for run in state.runs if run.max_commit_ts > self._published_ts]
+            state.chunks = [chunk for chunk in state.chunks if chunk.max_commit_ts > self._published_ts]
 
     def landed_ts(self) -> Mapping[TableSpan, Ts]:
         """Return landed_ts of each span."""
@@ -218,9 +220,9 @@ class LandingBook:
             landed_ts=self.landed_ts(),
             ends=tuple(state.end for state in self._partitions),
             chunks=tuple(
-                Chunk(number, run.start, run.max_commit_ts)
+                Chunk(number, chunk.start, chunk.max_commit_ts)
                 for number, state in enumerate(self._partitions)
-                for run in state.runs
+                for chunk in state.chunks
             ),
             floors=tuple(state.floor() for state in self._partitions),
             repeat_ends=tuple(state.repeat_end for state in self._partitions),

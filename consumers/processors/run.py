@@ -151,13 +151,13 @@ class ProcessorRun:
         self._feed = FeedKey(f"changefeed/{info.namespace}/{info.changefeed_id}/{life_of(info)}")
         parts.peers.take(self._feed, Side.AGENT)
         registered = parts.board.register(parts.me)
-        # Leaders before us that lead no more are not obeyed: their numbers are below ours.
+        # A former leader is not obeyed: its number is below ours.
         revision = parts.board.leader_revision() or registered
         self._executor = PartitionExecutor(parts.work.share)
         self._agent = Agent(parts.me.processor, parts.me.version, str(registered), info.epoch, self._executor, revision)
         self._executor.leader = self._agent
         self._has_lock = False
-        self._lead: _Term | None = None
+        self._term: _Term | None = None
         self._registered: dict[CaptureId, ProcessorInfo] = {}
         self._looked_at = 0.0
         self._is_leaving = False
@@ -165,7 +165,7 @@ class ProcessorRun:
     @property
     def checkpoint_ts(self) -> Ts:
         """The changefeed's, as far as we know."""
-        return Ts(0) if self._lead is None else self._lead.checkpoint_ts
+        return Ts(0) if self._term is None else self._term.checkpoint_ts
 
     def partitions(self) -> dict[int, tuple[Ts, int]]:
         """Return how far the partitions are that this processor applies: applied ts, and rows."""
@@ -175,11 +175,11 @@ class ProcessorRun:
     @property
     def ddl_total(self) -> int:
         """DDL that this processor has run."""
-        return 0 if self._lead is None else self._lead.leader.barriers.ddls_total
+        return 0 if self._term is None else self._term.leader.barriers.ddls_total
 
     @property
     def is_leader(self) -> bool:
-        return self._lead is not None
+        return self._term is not None
 
     def turn(self) -> None:
         """Take one step.
@@ -192,19 +192,19 @@ class ProcessorRun:
         if now - self._looked_at >= LOOK_S:
             self._looked_at = now
             self._look()
-        share, lead = self._parts.work.share, self._lead
-        if lead is not None:
-            lead.tick(now)
+        share, term = self._parts.work.share, self._term
+        if term is not None:
+            term.tick(now)
         self._parts.peers.send(self._feed, self._agent.tick(self._parts.peers.take(self._feed, Side.AGENT)))
         orders = self._executor.take_orders()
         if orders:
             share.obey(orders)
         barrier = self._agent.barrier or NOTHING_HEARD
-        done = share.turn(barrier, is_restless=lead is not None and lead.is_restless(now))
+        done = share.turn(barrier, is_restless=term is not None and term.is_restless(now))
         for order in done:
             self._executor.done(order)
-        if lead is not None:
-            lead.rouse(now, is_changed=bool(orders or done), stands=self._stands())
+        if term is not None:
+            term.rouse(now, is_changed=bool(orders or done), stands=self._stands())
 
     def leave(self) -> bool:
         """Hand over, turn by turn; tell whether there is nothing more to hand over, or nobody to take it.
@@ -229,8 +229,8 @@ class ProcessorRun:
             BusError: something did not arrive.
         """
         self._parts.work.share.finish()
-        if self._lead is not None:
-            self._lead.report()
+        if self._term is not None:
+            self._term.report()
         self.close()
 
     def close(self) -> None:
@@ -244,28 +244,28 @@ class ProcessorRun:
         self._parts.peers.leave(self._feed)
         self._parts.board.unregister(self._parts.me.processor)
 
-    # -- the lead ------------------------------------------------------------------------------------------------------
+    # -- its term as the leader ----------------------------------------------------------------------------------------
 
     def _look(self) -> None:
         parts, board, begins = self._parts, self._parts.board, False
-        if self._lead is None and not self._is_leaving and board.leader_revision() is None:
+        if self._term is None and not self._is_leaving and board.leader_revision() is None:
             revision = board.lock(parts.me.processor)
             if revision is not None:
                 self._has_lock = True
-                self._lead, begins = _Term(parts, self._feed, revision, self._clock), True
+                self._term, begins = _Term(parts, self._feed, revision, self._clock), True
                 log.info("processor leads", extra={"processor": parts.me.processor, "revision": revision})
         # After the lock: who is registered now may have partitions of the leader before. Who leaves wants to know who
         # does not.
         registered = board.processors({} if self._is_leaving else self._registered, is_exact=begins)
         self._registered = registered
         parts.peers.resolve({who: info.peer_address for who, info in registered.items()})
-        if self._lead is not None:
-            self._lead.look(registered)
+        if self._term is not None:
+            self._term.look(registered)
 
     def _step_down(self) -> None:
-        lead, self._lead = self._lead, None
-        if lead is not None:
-            lead.close()
+        term, self._term = self._term, None
+        if term is not None:
+            term.close()
         if self._has_lock:
             self._has_lock = False
             self._parts.board.release()

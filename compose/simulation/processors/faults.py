@@ -59,9 +59,9 @@ def leave(world: "ChangefeedWorld") -> None:
 def operate(world: "ChangefeedWorld") -> None:
     """An operator moves partitions."""
     leader = _leader(world)
-    if leader is None or leader.run is None or leader.run._lead is None or leader.frozen:
+    if leader is None or leader.run is None or leader.run._term is None or leader.frozen:
         return
-    coordinator = leader.run._lead.leader.coordinator
+    coordinator = leader.run._term.leader.coordinator
     target = world.random.choice(sorted(world.processors) or [leader.capture])
     order = world.random.choice(("drain", "move", "move", "rebalance"))
     try:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, Self
 
-from kazoo.exceptions import KazooException, NoNodeError, NotEmptyError, RolledBackError
+from kazoo.exceptions import KazooException, NoNodeError, RolledBackError
 
 from consumers.control.changefeeds.pins import service_of
 from consumers.control.changefeeds.service_nodes import ReadsServices, ServiceNodes, StoredServices
@@ -279,7 +279,7 @@ class SorterAssigner:
             if service in stored.assignments:
                 transaction.delete(self._services.assignment(service), stored.assignments[service][1])
             results = transaction.commit_async().get(timeout=ANSWER_S)
-        if not any(isinstance(result, KazooException | NotEmptyError) for result in results):
+        if not any(isinstance(result, KazooException) for result in results):
             log.info("nodes of a sorter service that is gone are deleted", extra={"service": service})
 
 

@@ -21,7 +21,7 @@ from sorters.run.cut_job import CutJob, Ran
 from sorters.run.held_tables import frontier_of_tables
 from sorters.run.imaged_frontier import ImagedFrontier
 from sorters.run.preparation import Preparation
-from sorters.run.proofs.feed_states import FeedStates
+from sorters.run.proofs.state_proofs import StateProofs
 from sorters.run.sources import FrontierSource, SchemaSource
 from sorters.spark.backlog.query_folder import Folder, epoch_offsets
 
@@ -92,7 +92,7 @@ class Epochs:
         share: FeedShare | None = None,
         image_name: str = "",
         waits_at: Ts | None = None,
-        states: Callable[[], FeedStates | None] = lambda: None,
+        states: Callable[[], StateProofs | None] = lambda: None,
     ) -> None:
         """``origin_ts`` is where the first epoch begins; ``checkpoint_ts`` what is downstream already.
 

@@ -30,8 +30,8 @@ from sorters.log.failures import HistoryLostError, bus_error
 from sorters.run.cut_job import RunBy
 from sorters.run.epochs import CutProgress, Epochs
 from sorters.run.nodes.begun_store import BegunStore
-from sorters.run.proofs.feed_states import FeedStates
 from sorters.run.proofs.proof_log import ProofLog
+from sorters.run.proofs.state_proofs import StateProofs
 from sorters.run.run_parts import RunParts
 from sorters.run.sources import RunSources
 from sorters.run.topic_growth import CountStore
@@ -109,7 +109,7 @@ class FeedRun:
         self._thread: threading.Thread | None = None
         self._proofs: ProofLog | None = None
         """None: what is written is no part of the changefeed's course, as for a recovery."""
-        self._states: FeedStates | None = None
+        self._states: StateProofs | None = None
         """None: no table has a state proof, or as above."""
         self._stopping, self._given_up = threading.Event(), threading.Event()
         self._parts = RunParts.of(
@@ -289,7 +289,7 @@ class FeedRun:
         self._proofs = self._sources.proofs
         self._proofs.begin(self._name)
         if self._keeps_states:
-            self._states = FeedStates(self._sources.states, self._name, self._life)
+            self._states = StateProofs(self._sources.states, self._name, self._life)
 
     def _note(self, progress: CutProgress) -> None:
         self._on_progress(progress)

@@ -18,9 +18,9 @@ from schemas.rawlog.topics import RawTopics
 from sorters.cut.raw_cut import RAW_RECORD_BYTES_GUESS, RawReader
 from sorters.cut.record_window import RecordWindow
 from sorters.log.frontier_reader import FrontierReader
-from sorters.run.proofs.feed_states import StateStore
 from sorters.run.proofs.proof_log import ProofLog
 from sorters.run.proofs.state_log import StateLog
+from sorters.run.proofs.state_proofs import StateStore
 from sorters.run.schema_feed import SchemaFeed
 
 

@@ -22,7 +22,7 @@ from sorters.core.feed.feed import compile_feed
 from sorters.core.state_proof.deltas import StateDeltas
 from sorters.core.state_proof.states import NO_STATE
 from sorters.cut.cut_books import state_ledger
-from sorters.run.proofs.feed_states import FeedStates
+from sorters.run.proofs.state_proofs import StateProofs
 from tests.support.rawlog.memory_states import MemoryStates
 from tests.support.recorded.ddl_jobs import snapshot, table_info
 from tests.support.recorded.mounting import row_changes
@@ -158,7 +158,7 @@ class Run:
         while at < END_TS:
             base = max(number for number, each in enumerate(self.frontiers) if each.resolved_ts <= at)
             known = self.frontiers[base + 1 : base + 1 + self.rng.randrange(1, 6)]
-            states = FeedStates(self.topic, NAME, "life")
+            states = StateProofs(self.topic, NAME, "life")
             for cut in plan_cuts(self.frontiers[base], known, at):
                 planned = states.plan(cut, self.store, self.feed)
                 deltas = self._deltas(planned)

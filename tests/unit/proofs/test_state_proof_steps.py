@@ -24,7 +24,7 @@ from sorters.core.feed.feed import compile_feed
 from sorters.core.state_proof.deltas import StateDeltas, TableDelta
 from sorters.core.state_proof.proof_columns import keeps_texts
 from sorters.core.state_proof.states import IMAGE_MIDWAY, NO_STATE, RENAMED
-from sorters.run.proofs.feed_states import RECORD_SKIPPED, FeedStates
+from sorters.run.proofs.state_proofs import RECORD_SKIPPED, StateProofs
 from tests.support.rawlog.memory_states import MemoryStates
 from tests.support.recorded.ddl_jobs import column, job, snapshot, table_info
 
@@ -40,7 +40,7 @@ class _Run:
     def __init__(self, topic: MemoryStates, store: SchemaStore, life: str = "1", **config: Any) -> None:
         settings = {"state-proofs": ["app.*"], **config}
         self.feed = compile_feed(load_changefeed("kafka://127.0.0.1:9092/t?protocol=canal-json", settings), "default")
-        self.states, self.store = FeedStates(topic, NAME, life), store
+        self.states, self.store = StateProofs(topic, NAME, life), store
 
     def cut(
         self,

@@ -17,7 +17,7 @@ from sorters.core.mount.scalar import mount_row
 from sorters.core.state_proof.deltas import StateDeltas
 from sorters.core.state_proof.proof_columns import kind_of
 from sorters.cut.cut_books import state_ledger
-from sorters.run.proofs.feed_states import FeedStates
+from sorters.run.proofs.state_proofs import StateProofs
 from tests.support.rawlog.memory_states import MemoryStates
 from tests.support.recorded.mounting import LOSSY_DDL_BITS, row_changes
 from tests.support.recorded.recording import CommittedChange, committed_changes, row_table_id
@@ -109,7 +109,7 @@ def test_carried_proofs_are_what_tables_hold_whatever_cuts_and_kills(recording: 
     stamps = sorted({change.commit_ts for rows in recording.rows.values() for change in rows})
     borders = [Ts(ts) for ts in sorted({*rng.sample(stamps, min(rng.choice([3, 30]), len(stamps))), recording.end_ts})]
     topic, feed = MemoryStates(), _feed()
-    states, at = FeedStates(topic, NAME, "life"), recording.start_ts
+    states, at = StateProofs(topic, NAME, "life"), recording.start_ts
     for border in borders:
         while True:
             cut = states.plan(_cut(at, border, may_repeat=rng.random() < 0.3), recording.schemas, feed)
@@ -119,7 +119,7 @@ def test_carried_proofs_are_what_tables_hold_whatever_cuts_and_kills(recording: 
                 states.tell(deltas)
             if fate == "lives":
                 break
-            states = FeedStates(topic, NAME, "life")
+            states = StateProofs(topic, NAME, "life")
         at = border
     proven = [state for state in topic.read(NAME, "life")[0].values() if state.is_proven]
     assert {state.table_id: state.proof for state in proven} == {

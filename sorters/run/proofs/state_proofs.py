@@ -38,7 +38,7 @@ class _Begun:
     states: States
 
 
-class FeedStates:
+class StateProofs:
     """Cuts come one at a time and in order: :meth:`plan`, then :meth:`tell` once the cut is written."""
 
     def __init__(self, store: StateStore, name: tuple[str, str], life: str) -> None:

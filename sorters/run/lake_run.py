@@ -30,7 +30,7 @@ from sorters.core.cut.cut_plan import plan_cuts
 from sorters.core.cut.runner import Reason
 from sorters.core.feed.feed import compile_feed
 from sorters.core.feed.resync_events import resynced_tables
-from sorters.core.feed.scope import concerns, tables_at
+from sorters.core.feed.scope import check_jobs, tables_at
 from sorters.core.filter.soft_deletes import sent_parts, soft_delete_time
 from sorters.core.lake.changes import part_changes
 from sorters.core.lake.columns import key_names
@@ -270,9 +270,7 @@ class LakeRun:
         """Write, follow and tag all of a cut; return how many changes it had, None: told to stop within it."""
         self._schemas.advance(cut.ddl_end)
         store = self._schemas.store
-        for job in self._schemas.bad:
-            if job.scope.ts <= cut.upto_ts and concerns(job.scope, store, self._feed):
-                raise job.error
+        check_jobs(self._schemas.bad, cut.upto_ts, store, self._feed)
         changes = [change for change in store.changes_between(cut.after_ts, cut.upto_ts) if tables.covers(change)]
         whole, ddl_ts = Written(), {change.job.finished_ts for change in changes}
         for after_ts, upto_ts in steps_of_cut(cut.after_ts, cut.upto_ts, ddl_ts):

@@ -23,7 +23,7 @@ from sorters.core.feed.image_notes import NotedTables, note_of, watermark_note
 from sorters.core.feed.initial_schemas import initial_schemas, not_told
 from sorters.core.feed.resync_events import noted_names, resync_events, resync_records
 from sorters.core.feed.route_check import check_routes
-from sorters.core.feed.scope import concerns, watermark_topics_at
+from sorters.core.feed.scope import check_jobs, watermark_topics_at
 from sorters.core.records.order import OutputRecords, join_records
 from sorters.cut.worker import FeedProgram
 from sorters.registry.registry import SchemaRegistry
@@ -132,14 +132,8 @@ class Preparation:
         return self._program
 
     def check_jobs(self, upto_ts: Ts) -> None:
-        """Check that the schema up to ``upto_ts`` is whole, as far as the changefeed goes.
-
-        Raises:
-            BusError: a DDL job is not in it; the error names it.
-        """
-        for job in self._schemas.bad:
-            if job.scope.ts <= upto_ts and concerns(job.scope, self._schemas.store, self.feed):
-                raise job.error
+        """See :func:`sorters.core.feed.scope.check_jobs`."""
+        check_jobs(self._schemas.bad, upto_ts, self._schemas.store, self.feed)
 
     def is_told(self, cut: Cut) -> bool:
         """Whether nothing of a cut that was begun has to stand before its records: no topics to note, no schemas to

@@ -1,8 +1,9 @@
 """What a changefeed covers at a ts: which tables, and so which topics."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+from schemas.ddl.bad_jobs import BadJob
 from schemas.ddl.job import DdlType, JobScope
 from schemas.ddl.schema_change import StoredTable
 from schemas.ddl.schema_store import SchemaStore
@@ -108,6 +109,17 @@ def concerns(scope: JobScope, store: SchemaStore, feed: CompiledFeed) -> bool:
     before = Ts(scope.ts - 1)
     known = any(valid_after <= before for valid_after, _ in store.versions_of(scope.table_id))
     return known and covers_table(store, scope.table_id, before, feed)
+
+
+def check_jobs(bad: Iterable[BadJob], upto_ts: Ts, store: SchemaStore, feed: CompiledFeed) -> None:
+    """Check that the schema of a changefeed is whole up to ``upto_ts``; ``bad`` are the jobs that ``store`` lacks.
+
+    Raises:
+        BusError: the changefeed needs one of them; the error names it.
+    """
+    for job in bad:
+        if job.scope.ts <= upto_ts and concerns(job.scope, store, feed):
+            raise job.error
 
 
 def _covers(feed: CompiledFeed, stored: StoredTable) -> bool:

@@ -234,7 +234,7 @@ class Epochs:
         )
 
     def _write(self, cut: Cut, program: FeedProgram, encoded_at_ms: int, leave: Leave, *, backlog: bool) -> Ran:
-        if not self._preparation.is_told(cut):
+        if self._preparation.writes_ahead(cut):
             leave.wait()
             self._preparation.note_topics()
             for schemas in self._preparation.schemas_at_start(cut, encoded_at_ms):

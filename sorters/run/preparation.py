@@ -135,12 +135,12 @@ class Preparation:
         """See :func:`sorters.core.feed.scope.check_jobs`."""
         check_jobs(self._schemas.bad, upto_ts, self._schemas.store, self.feed)
 
-    def is_told(self, cut: Cut) -> bool:
-        """Whether nothing of a cut that was begun has to stand before its records: no topics to note, no schemas to
-        send (:meth:`schemas_at_start`), and nothing that a resync has to make ready.
+    def writes_ahead(self, cut: Cut) -> bool:
+        """Tell whether something must be written before the records of a cut that was begun: which partitions are used
+        (:meth:`note_topics`), schemas (:meth:`schemas_at_start`), or what a resync makes ready.
         """
         has_topics = self._growth is not None and self._growth.is_unwritten
-        return not (cut.after_ts == self._start_ts or cut.resync or has_topics or self._new_partitions(cut))
+        return bool(cut.after_ts == self._start_ts or cut.resync or has_topics or self._new_partitions(cut))
 
     def schemas_at_start(self, cut: Cut, encoded_at_ms: int) -> Iterator[OutputRecords]:
         """Yield the schemas that stand before everything else of the changefeed's first cut, in their order; and in

@@ -18,9 +18,9 @@ from sorters.run.nodes.feed_lock import SorterLockLostError
 class Parts:
     """Stands in for all that an epoch is run with, and notes who is called."""
 
-    def __init__(self, *, is_told: bool = False, error: Exception | None = None, refused: str = "") -> None:
+    def __init__(self, *, writes_ahead: bool = True, error: Exception | None = None, refused: str = "") -> None:
         self.calls: list[str] = []
-        self._is_told, self._error, self._refused = is_told, error, refused
+        self._writes_ahead, self._error, self._refused = writes_ahead, error, refused
 
     def note(self, call: str, answer: Any = None) -> Any:
         self.calls.append(call)
@@ -42,8 +42,8 @@ class Parts:
         if self._refused:
             raise SorterLockLostError(self._refused)
 
-    def is_told(self, cut: Cut) -> bool:
-        return self._is_told
+    def writes_ahead(self, cut: Cut) -> bool:
+        return self._writes_ahead
 
     def note_topics(self) -> None:
         self.note("partitions written")
@@ -105,13 +105,13 @@ def test_epoch_is_begun_before_its_partitions_are_written_and_these_before_its_r
 
 def test_cut_before_whose_records_nothing_stands_leaves_the_waiting_to_its_job() -> None:
     first, second = ["epoch asked for", "sent", "done"], ["cut asked for", "sent", "done"]
-    assert run(Parts(is_told=True)) == ["look 10", "prepare", *first, "prepare", *second]
+    assert run(Parts(writes_ahead=False)) == ["look 10", "prepare", *first, "prepare", *second]
 
 
 def test_cut_that_fails_says_so_only_with_leave() -> None:
-    parts = Parts(is_told=True, error=ValueError("row"))
+    parts = Parts(writes_ahead=False, error=ValueError("row"))
     with pytest.raises(ValueError, match="row"):
         run(parts)
     assert parts.calls[-1] == "leave given"
     with pytest.raises(SorterLockLostError, match="given to another"):
-        run(Parts(is_told=True, error=ValueError("row"), refused="given to another"))
+        run(Parts(writes_ahead=False, error=ValueError("row"), refused="given to another"))

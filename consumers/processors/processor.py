@@ -81,7 +81,7 @@ class ProcessorProcess:
     def __init__(self, options: ProcessorOptions, begin: BeginWork, open_peers: OpenPeers) -> None:
         self._options, self._begin, self._open_peers = options, begin, open_peers
         self._stop, self._at_once = threading.Event(), threading.Event()
-        self._backoff = Backoff(PATIENCE_S)
+        self._backoff, self._movement = Backoff(PATIENCE_S), Movement()
         self._waits_for_topic = False
 
     def stop(self) -> None:
@@ -186,8 +186,10 @@ class ProcessorProcess:
             run.end()
 
     def _turn(self, board: ProcessorBoard, wanted: Wanted, run: ProcessorRun) -> None:
-        looked_at, leave_at = time.monotonic(), 0.0
-        movement = Movement()
+        began_at = looked_at = time.monotonic()
+        leave_at = 0.0
+        if self._movement.epoch != wanted.info.epoch:
+            self._movement = Movement(wanted.info.epoch)
         while True:
             run.turn()
             now = time.monotonic()
@@ -201,7 +203,8 @@ class ProcessorProcess:
             if now - looked_at < LOOK_S:
                 continue
             looked_at = now
-            if movement.has_moved(run.checkpoint_ts, run.ddl_total, run.partitions()):
+            is_steady = now - began_at > PATIENCE_S
+            if self._movement.has_moved(run.checkpoint_ts, run.ddl_total, run.partitions(), is_steady=is_steady):
                 self._backoff.progress()
             stored = board.look()
             if stored is None or stored.edition != wanted.edition or stored.finished or not stored.runs:

@@ -35,29 +35,43 @@ class Backoff:
 
 @dataclass(slots=True)
 class Movement:
-    """Whether all that a processor does goes on; mutable and deterministic.
+    """Whether all that a processor does goes on, over all its runs of one epoch; mutable and deterministic.
 
     A partition that stands, as its rows are locked or there is no room for them, is not taken for well because others
-    go on: nobody would ever hear of it.
+    go on: nobody would ever hear of it. Nor is a run that has come as far as the one before it, or that leads again.
     """
 
-    _seen: tuple[Ts, int] | None = None
-    """The changefeed's checkpoint, and how many DDL have run."""
+    epoch: int = 0
+    """The changefeed's: under another one a user may have set its checkpoint back."""
+    _checkpoint_ts: Ts = Ts(0)
+    """The highest that was seen; 0: none yet."""
+    _ddl_total: int = 0
     _stood: dict[int, tuple[Ts, int]] = field(default_factory=dict)
     """Where each partition stood when all had moved the last time."""
+    _at: dict[int, tuple[Ts, int]] = field(default_factory=dict)
+    """Where each of them was seen last."""
 
-    def has_moved(self, checkpoint_ts: Ts, ddl_total: int, partitions: Mapping[int, tuple[Ts, int]]) -> bool:
+    def has_moved(
+        self, checkpoint_ts: Ts, ddl_total: int, partitions: Mapping[int, tuple[Ts, int]], *, is_steady: bool
+    ) -> bool:
         """Tell whether the whole has moved since the last time that it had.
 
         Args:
             checkpoint_ts: of the changefeed, where this processor leads; else 0.
-            ddl_total: DDL that it has run.
-            partitions: its own: applied ts, and rows applied.
+            ddl_total: DDL that its run has run.
+            partitions: its own: applied ts (0: that is not known yet), and rows that its run has applied.
+            is_steady: its run has lasted for long. Until then one that was given away is waited for, too: each run that
+                fails begins with a few partitions, mostly not with that by which it will fail.
         """
-        before, self._seen = self._seen, (checkpoint_ts, ddl_total)
-        new = {part: at for part, at in partitions.items() if part not in self._stood}
-        self._stood = {part: at for part, at in self._stood.items() if part in partitions} | new
-        all_moved = bool(partitions) and all(self._stood[part] != at for part, at in partitions.items())
+        has_run_ddl, self._ddl_total = ddl_total > self._ddl_total, ddl_total
+        is_further = checkpoint_ts > self._checkpoint_ts > 0
+        self._checkpoint_ts = max(self._checkpoint_ts, checkpoint_ts)
+        if is_steady:
+            self._stood = {part: at for part, at in self._stood.items() if part in partitions}
+        known = {part: at for part, at in partitions.items() if at[0]}
+        self._stood = known | self._stood
+        self._at |= known
+        all_moved = bool(known) and all(self._at[part] > at for part, at in self._stood.items())
         if all_moved:
-            self._stood = dict(partitions)
-        return all_moved or (before is not None and before != self._seen)
+            self._stood = {part: self._at[part] for part in self._stood}
+        return all_moved or is_further or has_run_ddl

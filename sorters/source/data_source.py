@@ -17,6 +17,7 @@ from sorters.core.source.offsets import SourceOffset
 from sorters.core.source.options import LATEST, SourceOptions, read_options
 from sorters.core.source.row_shape import RowShape
 from sorters.core.source.table_history import table_at
+from sorters.source.python_start import hooked
 from sorters.source.query import Query, spark_schema
 from sorters.source.table_log import TableLog
 from sorters.source.task import ChangesPartition, ImagePartition
@@ -149,4 +150,10 @@ class TideBusStreamReader(DataSourceStreamReader):  # type: ignore[misc] # pyspa
 
 def register(spark: "SparkSession") -> None:
     """Make ``format("tidebus")`` known to a Spark session."""
-    spark.dataSource.register(TideBusDataSource)
+    from pyspark.sql import SparkSession
+
+    if not isinstance(spark, SparkSession):  # one of Spark Connect, whose processes are on its server
+        spark.dataSource.register(TideBusDataSource)
+        return
+    with hooked(spark.sparkContext.environment):
+        spark.dataSource.register(TideBusDataSource)

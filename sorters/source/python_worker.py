@@ -19,6 +19,11 @@ def settle_worker() -> None:
     """Do it, the first time."""
     gc.collect()
     gc.freeze()
+    keep_unchanged_zips()
+
+
+def keep_unchanged_zips() -> None:
+    """Let importers read a zip file again only if it has changed."""
     zipimport.zipimporter.invalidate_caches = _invalidate_changed  # type: ignore[method-assign, assignment]
 
 

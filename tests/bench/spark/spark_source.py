@@ -11,7 +11,7 @@ second. ``rows_per_s`` are by the wall, of ``cores`` cores. A fifth of the chang
 one record of the topic.
 
 ``start_cpu_s`` is what a query costs that finds nothing to read. For each streaming query of a Python source Spark
-starts a process, which imports pyspark from a zip file without compiled code; its own Kafka reader needs none.
+starts a process, which imports pyspark; its own Kafka reader needs none.
 ``ratio_beyond_start`` is without it: of a query that runs for long. Both are of streams alone, for Spark refuses a
 batch that begins at a topic's end.
 """

@@ -64,6 +64,15 @@ def _asked(admin: AdminClient, topics: list[str]) -> dict[str, TopicState]:
     }
 
 
+def topic_names(config: Mapping[str, object]) -> frozenset[str]:
+    """Return the names of all topics that we may see.
+
+    Raises:
+        KafkaUnreachableError: the brokers do not answer.
+    """
+    return frozenset(_listed(kafka_admin(config, log), config, ()))
+
+
 def seen_topics(config: Mapping[str, object], topics: Collection[str]) -> dict[str, SeenTopic]:
     """Return how topics are set, of those that there are; without what we may not see.
 
@@ -71,12 +80,7 @@ def seen_topics(config: Mapping[str, object], topics: Collection[str]) -> dict[s
         KafkaUnreachableError: the brokers do not answer.
     """
     admin = kafka_admin(config, log)
-    try:
-        listed = admin.list_topics(timeout=ANSWER_S).topics
-    except KafkaException as error:
-        raise KafkaUnreachableError(
-            "topics cannot be looked at", topics=sorted(topics), address=address_of(config), reason=error.args[0].str()
-        ) from error
+    listed = _listed(admin, config, topics)
     present = {name: listed[name] for name in topics if name in listed and listed[name].error is None}
     seen = {}
     for name, topic in present.items():
@@ -89,6 +93,16 @@ def seen_topics(config: Mapping[str, object], topics: Collection[str]) -> dict[s
         replicas = min((len(partition.replicas) for partition in topic.partitions.values()), default=0)
         seen[name] = SeenTopic(replicas=replicas, settings=settings)
     return seen
+
+
+def _listed(admin: AdminClient, config: Mapping[str, object], topics: Collection[str]) -> Mapping[str, Any]:
+    try:
+        listed: Mapping[str, Any] = admin.list_topics(timeout=ANSWER_S).topics
+    except KafkaException as error:
+        raise KafkaUnreachableError(
+            "topics cannot be looked at", topics=sorted(topics), address=address_of(config), reason=error.args[0].str()
+        ) from error
+    return listed
 
 
 def _id_text(topic_id: Any) -> str:

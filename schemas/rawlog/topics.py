@@ -3,6 +3,8 @@
 The format, for readers in other languages: docs/formats/raw-log.md §1.
 """
 
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from zlib import crc32
 
@@ -46,6 +48,16 @@ def raw_topics(upstream: UpstreamId, prefix: str = "tidebus") -> RawTopics:
         proofs=f"{prefix}.proofs.{upstream}",
         states=f"{prefix}.proofs.{upstream}.states",
     )
+
+
+def upstreams_among(topics: Iterable[str], prefix: str = "tidebus") -> list[UpstreamId]:
+    """Return the upstreams whose frontier topics are among some topics, in order.
+
+    >>> upstreams_among(["tidebus.b.frontier", "tidebus.a.frontier", "tidebus.a.ddl", "orders"])
+    ['a', 'b']
+    """
+    frontier = re.compile(rf"{re.escape(prefix)}\.(.+)\.frontier")
+    return sorted(UpstreamId(match[1]) for topic in topics if (match := frontier.fullmatch(topic)))
 
 
 def raw_partition(table_id: TableId, partitions: int) -> int:

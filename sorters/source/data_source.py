@@ -46,6 +46,8 @@ class TideBusDataSource(DataSource):  # type: ignore[misc] # pyspark's classes h
             _, newest = log.newest()
             ts = newest.resolved_ts if options.ending == LATEST else Ts(int(options.ending))
             store = log.schemas.store
+            if ts < (store.snapshot_ts or ts):
+                raise log.lost(ts, "the log begins above it")
             version = store.decoded(table_at(store, options.table, ts))
             if options.feed_filter is not None and not options.feed_filter.contains(version):
                 raise options.not_replicated

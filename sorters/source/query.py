@@ -1,5 +1,6 @@
 """One query of the Spark source on the driver: its columns, its borders, the tasks of its batches."""
 
+import time
 from dataclasses import replace
 from functools import cached_property
 from typing import Final
@@ -12,7 +13,7 @@ from schemas.ids import Ts
 from sorters.core.source.change_rows import Program
 from sorters.core.source.errors import SchemaChangedError
 from sorters.core.source.offsets import SourceOffset
-from sorters.core.source.options import EARLIEST, IMAGE, LATEST, SourceOptions
+from sorters.core.source.options import EARLIEST, IMAGE, LATEST, SourceOptions, check_time
 from sorters.core.source.row_shape import RowShape
 from sorters.core.source.start_image import StartImage
 from sorters.core.source.table_history import table_at, versions_of
@@ -77,9 +78,12 @@ class Query:
         """Return the border at a ts, at ``earliest`` or ``latest``, or before the table's newest ``image``.
 
         Raises:
+            SourceOptionError: the ts is of a time that has not come.
             HistoryLostError: the log does not go back so far.
             NoImageError: there is no image.
         """
+        if isinstance(bound, int):
+            check_time(bound, time.time())
         newest = self.log.border_now()
         if bound == LATEST:
             return newest

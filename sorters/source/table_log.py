@@ -5,14 +5,15 @@ from pathlib import Path
 from typing import Final
 
 from edges.kafka.access import KafkaAccess
-from edges.kafka.topic_state import topic_states
+from edges.kafka.errors import KafkaUnreachableError
+from edges.kafka.topic_state import topic_names, topic_states
 from schemas.ids import TableId, Ts
 from schemas.rawlog.frontier import FrontierRecord, HeldDdl, HeldTables
 from schemas.rawlog.images import ImageChunk
 from schemas.rawlog.log_state import check_raw_log
-from schemas.rawlog.topics import raw_topics
+from schemas.rawlog.topics import raw_topics, upstreams_among
 from sorters.core.cut.cut import ChangefeedFrontier, frontier_for
-from sorters.core.source.errors import NoImageError, NotReachedError
+from sorters.core.source.errors import NoImageError, NotReachedError, SourceOptionError
 from sorters.core.source.offsets import SourceOffset
 from sorters.core.source.options import SourceOptions
 from sorters.core.source.start_image import StartImage, newest_image
@@ -34,7 +35,8 @@ class TableLog:
         access = KafkaAccess.read(options.kafka, Path(options.kafka_config) if options.kafka_config else None)
         self.config = access.with_texts().config()
         """librdkafka's, also for tasks on other machines; it may hold secrets."""
-        self.name, self.topics = options.table, raw_topics(options.upstream)
+        self.name, self.upstream = options.table, options.upstream
+        self.topics = raw_topics(options.upstream)
         self.frontier = FrontierReader(self.config, self.topics.frontier)
         self.schemas = SchemaFeed(self.config, self.topics.ddl)
         self.events = raw_topic_reader(self.config, self.topics.region_events)
@@ -73,14 +75,29 @@ class TableLog:
         Raises:
             NotReachedError: nothing has been published yet.
             RawLogRecreatedError, RawLogLostError: the raw log is not the one that its frontier was published over.
+            SourceOptionError: there is no such upstream.
         """
-        end = self.frontier.end()
+        end = self._frontier_end()
         if not end:
             raise NotReachedError("no capture has published a frontier of this upstream", topic=self.topics.frontier)
         record = self.frontier.record_before(end)
         check_raw_log(record, self.topics, topic_states(self.config, (self.topics.region_events, self.topics.ddl)))
         self.schemas.advance(record.ddl_high)
         return end, record
+
+    def _frontier_end(self) -> int:
+        try:
+            return self.frontier.end()
+        except KafkaUnreachableError:
+            topics = topic_names(self.config)
+            if self.topics.frontier in topics:
+                raise
+            raise SourceOptionError(
+                "there is no raw log of this upstream on these servers, or its topics are not shown to this user",
+                option="raw",
+                seen=self.upstream,
+                upstreams=", ".join(upstreams_among(topics)) or "none",
+            ) from None
 
     def earliest(self) -> SourceOffset:
         """Return the first border whose later changes are all in the log."""

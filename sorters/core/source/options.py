@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from schemas.ids import Ts, UpstreamId
+from schemas.ids import Ts, UpstreamId, physical_ms
 from schemas.nodes.changefeed import CLUSTER_DEFAULT, NAMESPACE_DEFAULT, is_id
 from sorters.core.source.errors import SourceOptionError
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:  # each query starts some processes, and few need filters
 
 ROWS_PER_BATCH_MAX: Final = 500_000
 """Where ``maxRowsPerBatch`` says nothing: some hundred MB in a Spark task."""
+AHEAD_S_MAX: Final = 3600.0
 EARLIEST, LATEST, IMAGE = "earliest", "latest", "image"
 _NAMES: Final = (
     "raw",
@@ -131,6 +132,20 @@ def read_options(given: Mapping[str, str], *, stream: bool) -> SourceOptions:
     )
 
 
+def check_time(ts: Ts, now_s: float) -> None:
+    """Refuse a ts to start above, or to end at, that no log reaches for long: a query would wait, and not say why.
+
+    Args:
+        now_s: seconds since 1970, by this machine's clock, which may differ from TiDB's.
+
+    Raises:
+        SourceOptionError: it is more than an hour ahead.
+    """
+    ahead_s = physical_ms(ts) / 1000 - now_s
+    if ahead_s > AHEAD_S_MAX:
+        raise SourceOptionError("ts is of a time that has not come", seen=ts, ahead_s=round(ahead_s))
+
+
 def _upstream(options: Mapping[str, str]) -> UpstreamId:
     upstream = options.get("raw", "")
     if not _UPSTREAM.fullmatch(upstream):
@@ -190,13 +205,14 @@ def _bound(options: Mapping[str, str], name: str, default: str, words: tuple[str
     value = options.get(name.lower(), default)
     if value.lower() in words:
         return value.lower()
-    return _number(options, name)
+    return _number(options, name, words)
 
 
-def _number(options: Mapping[str, str], name: str) -> Ts:
+def _number(options: Mapping[str, str], name: str, words: tuple[str, ...] = ()) -> Ts:
     value = options[name.lower()]
     if not re.fullmatch(r"\d{1,19}", value) or not 0 < int(value) <= _TS_MAX:
-        raise SourceOptionError("option is a ts of TiDB (a number)", option=name, seen=value)
+        allowed = ", ".join([*words, "a ts of TiDB (milliseconds since 1970, times 2^18)"])
+        raise SourceOptionError("option is no ts", option=name, seen=value, allowed=allowed)
     return Ts(int(value))
 
 

@@ -6,6 +6,8 @@ the DDL is then passed is decided by the batch that would have it within.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Final
 
 from schemas.ddl.bad_jobs import BadJob
 from schemas.ddl.job import DDL_TYPE_NAMES, DdlType
@@ -28,6 +30,7 @@ KEEPS_ROWS = frozenset(
     }
 )
 """Jobs that give a table other physical ids, and leave its rows as they are; a table that is created has none."""
+SIMILAR_MAX: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +49,8 @@ def table_at(store: SchemaStore, name: TableName, ts: Ts) -> StoredTable:
     """
     stored = _named(store, name, ts)
     if stored is None:
-        raise SourceTableError("upstream has no table of this name", table=str(name), ts=ts)
+        similar = _similar(store, name, ts)
+        raise SourceTableError("upstream has no table of this name", table=str(name), ts=ts, similar=similar)
     return stored
 
 
@@ -100,6 +104,14 @@ def bad_stop(bad: tuple[BadJob, ...], name: TableName, ids: frozenset[TableId], 
 def concerns(name: TableName, ids: frozenset[TableId], schema: str, table: str, table_id: TableId) -> bool:
     """Tell whether a job that names a table, or nothing (''), may change this one."""
     return not schema or name.is_of(schema, table) or table_id in ids
+
+
+def _similar(store: SchemaStore, name: TableName, ts: Ts) -> str:
+    """Return names of tables that somebody may have meant by ``name``, the nearest first; ``none``: none is near."""
+    names = (f"{stored.schema}.{stored.table}" for stored in store.stored_at(ts) if stored.has_rows)
+    known = {each.lower(): each for each in names}
+    near = get_close_matches(str(name).lower(), known, n=SIMILAR_MAX)
+    return ", ".join(known[each] for each in near) or "none"
 
 
 def _named(store: SchemaStore, name: TableName, ts: Ts) -> StoredTable | None:

@@ -14,6 +14,9 @@ one record of the topic.
 starts a process, which imports pyspark; its own Kafka reader needs none.
 ``ratio_beyond_start`` is without it: of a query that runs for long. Both are of streams alone, for Spark refuses a
 batch that begins at a topic's end.
+
+``floor_cpu_s`` is Spark's own part of ``follow``: what a Python source of nobody's takes for as many ``batches`` with a
+task each and no row, its query's start included, in the same session. No source in Python is below it.
 """
 
 import argparse
@@ -35,6 +38,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.functions import col, explode, from_json
 
 from compose.stack.local import LocalStack
@@ -45,6 +49,7 @@ from schemas.rawlog.region_batch import RegionBatch, encode_region_batch
 from schemas.tidb.table_info import table_version
 from sorters.core.encode.canal.json import CanalJsonEncoder
 from sorters.core.mount import mount
+from sorters.core.source.options import ROWS_PER_BATCH_MAX
 from sorters.spark.session import DRIVER_MEMORY, connector_jars
 from tests.bench.rig.bulk_rows import ROWS_PER_BATCH, bulk_rows
 from tests.bench.rig.process_meter import ProcessMeter
@@ -65,6 +70,38 @@ Reader = Callable[[str], Any]
 """Returns a DataFrame, or one that streams, of what comes after ``earliest`` or ``latest``."""
 
 
+class NothingSource(DataSource):  # type: ignore[misc] # pyspark's classes have no types here
+    """A stream of as many batches as its option ``batches`` says, each of a task and without a row."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "nothing"
+
+    def schema(self) -> str:
+        return "id INT"
+
+    def streamReader(self, schema: Any) -> "NothingReader":  # noqa: N802 # Spark's name
+        return NothingReader(int(self.options["batches"]))
+
+
+class NothingReader(DataSourceStreamReader):  # type: ignore[misc] # pyspark's classes have no types here
+    def __init__(self, batches: int) -> None:
+        self._batches, self._at = batches, 0
+
+    def initialOffset(self) -> dict[str, int]:  # noqa: N802 # Spark's name
+        return {"at": 0}
+
+    def latestOffset(self) -> dict[str, int]:  # noqa: N802 # Spark's name
+        self._at = min(self._at + 1, self._batches)
+        return {"at": self._at}
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
+        return [InputPartition(0)]
+
+    def read(self, partition: InputPartition) -> Any:
+        return iter(())
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the benchmark; return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -83,6 +120,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         name_spark_files()
         spark = _session()
         register(spark)
+        spark.dataSource.register(NothingSource)
         try:
             for figure in _measure(spark, log, topic, rows, options, Path(folder)):
                 print(json.dumps(figure), flush=True)
@@ -178,6 +216,11 @@ def _measure(
                 "start_cpu_s": round(start_cpu_s, 2),
                 "canal_start_cpu_s": round(canal_start_cpu_s, 2),
             }
+        if way == "follow":
+            batches = -(-rows // ROWS_PER_BATCH_MAX)
+            floor = spark.readStream.format("nothing").option("batches", batches)
+            spent = [_timed(lambda: drain(floor.load()))[0] for _ in range(options.repeats + 1)]  # noqa: B023
+            beyond_start |= {"batches": batches, "floor_cpu_s": round(statistics.median(spent[1:]), 2)}
         figures.append(
             {
                 "bench": "spark_source",

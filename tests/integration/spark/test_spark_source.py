@@ -22,12 +22,14 @@ from schemas.nodes.changefeed import ChangefeedInfo, ZkPaths, encode_changefeed_
 from schemas.rawlog.image_batch import ScanName
 from schemas.rawlog.images import ImageFeed, ImageState, KeyRange
 from schemas.tidb.row_v2 import decode_row_v2
+from sorters.core.source.errors import SourceOptionError
+from sorters.log.failures import HistoryLostError
 from sorters.spark.session import create_session
 from tests.support.lakes.lake import Lake
 from tests.support.lakes.lake_bank import TABLES, TOTAL, LakeBank
 from tests.support.rawlog.raw_log import START_TS, Change, RawLog, recorded, row_key
 from tests.support.recorded.ddl_jobs import table_info
-from tidebus.spark import register
+from tidebus.spark import TideBusDataSource, register
 
 TABLE, KEYS, CHANGES, ROWS_MAX = 114, 20, 60, 30
 K_COLUMN = 2
@@ -235,6 +237,13 @@ def test_read_that_the_log_cannot_answer_is_refused_by_a_named_error(log: RawLog
         of_log(spark.read, log, endingTs=changes[-1].commit_ts + 1).count()
     with pytest.raises(Exception, match=r"source\.table.*no table of this name"):
         spark.read.format("tidebus").options(kafka=log.kafka, raw=log.upstream, table="sb.nothing").load()
+    with pytest.raises(SourceOptionError, match="no raw log of this upstream") as unknown:
+        TideBusDataSource({"kafka": log.kafka, "raw": "nowhere", "table": "sb.sbtest1"}).schema()
+    assert log.upstream in str(unknown.value.fields["upstreams"]).split(", ")
+    with pytest.raises(HistoryLostError, match="the log begins above it"):
+        TideBusDataSource(
+            {"kafka": log.kafka, "raw": log.upstream, "table": "sb.sbtest1", "endingTs": str(START_TS - 1)}
+        ).schema()
     gone = [TopicPartition(log.topics.region_events, partition, 1) for partition in range(3)]
     admin = AdminClient({"bootstrap.servers": log.kafka})
     for deleted in admin.delete_records(gone).values():

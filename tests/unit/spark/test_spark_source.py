@@ -22,7 +22,7 @@ from sorters.core.source.change_rows import Program
 from sorters.core.source.errors import SourceOptionError, SourceTableError
 from sorters.core.source.feed_filter import FeedFilter
 from sorters.core.source.offsets import SourceOffset
-from sorters.core.source.options import FeedName, TableName, read_options
+from sorters.core.source.options import FeedName, TableName, check_time, read_options
 from sorters.core.source.row_shape import CHANGE_FIELDS, RowShape
 from sorters.core.source.table_history import physical_ids, stop_between, table_at
 from sorters.source.data_source import TideBusReader
@@ -60,6 +60,20 @@ def test_option_that_is_not_allowed_is_refused_by_its_name(more: dict[str, str],
     with pytest.raises(SourceOptionError) as raised:
         read_options({**GIVEN, **more}, stream=True)
     assert raised.value.fields["option"] == option
+
+
+def test_ts_that_is_none_is_refused_with_what_is_allowed_in_its_place() -> None:
+    with pytest.raises(SourceOptionError, match=r"seen=earlyest.*allowed=earliest, latest, image, a ts of TiDB"):
+        read_options({**GIVEN, "startingTs": "earlyest"}, stream=True)
+    with pytest.raises(SourceOptionError, match=r"seen=now.*allowed=latest, a ts of TiDB"):
+        read_options({**GIVEN, "endingTs": "now"}, stream=False)
+
+
+def test_ts_of_a_time_that_has_not_come_is_refused_unless_a_clock_may_be_wrong_by_so_much() -> None:
+    now_s, hour_ms = 1_790_000_000, 3_600_000
+    with pytest.raises(SourceOptionError, match="ahead_s=3601"):
+        check_time(Ts((now_s * 1000 + hour_ms + 1000) << 18), now_s)
+    check_time(Ts((now_s * 1000 + hour_ms) << 18), now_s)
 
 
 def test_options_are_read_in_any_case_with_defaults_of_a_stream_and_of_a_read() -> None:
@@ -208,8 +222,10 @@ def test_rows_of_a_table_that_was_truncated_are_looked_for_under_both_its_ids() 
 
 def test_table_that_spark_cannot_have_or_that_is_not_there_is_refused() -> None:
     store = store_with()
-    with pytest.raises(SourceTableError):
-        table_at(store, TableName("d", "nothing"), Ts(30))
+    with pytest.raises(SourceTableError, match="similar=none"):
+        table_at(store, TableName("other", "nothing"), Ts(30))
+    with pytest.raises(SourceTableError, match=r"table=D\.tt.*similar=d\.t\)"):
+        table_at(store, TableName("D", "tt"), Ts(30))
     info = table_info(13, "t2", columns=[ID, column(2, "_Commit_Version")])
     taken = snapshot(("d", 1, [info]))
     with pytest.raises(SourceTableError):

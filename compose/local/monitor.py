@@ -30,7 +30,8 @@ from schemas.nodes.changefeed import (
     decode_changefeed_status,
     state_of,
 )
-from schemas.nodes.sorter_service import ServicePaths, decode_service, with_progress
+from schemas.nodes.service_paths import ServicePaths
+from schemas.nodes.sorter_service import decode_service, with_progress
 from schemas.rawlog.frontier import FrontierRecord, decode_frontier, follow_frontier
 from schemas.rawlog.region_batch import read_batch_head
 from schemas.rawlog.topics import raw_topics

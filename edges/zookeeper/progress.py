@@ -15,14 +15,8 @@ from edges.zookeeper.node_cache import ANSWER_S
 from schemas.errors import CorruptDataError
 from schemas.nodes.changefeed import ZkPaths
 from schemas.nodes.feed_figures import FeedFigures, RunKey, decode_figures
-from schemas.nodes.sorter_service import (
-    FeedEntry,
-    FeedName,
-    ServicePaths,
-    decode_entries,
-    newest_entries,
-    with_figures,
-)
+from schemas.nodes.service_paths import ServicePaths
+from schemas.nodes.sorter_service import FeedEntry, FeedName, decode_entries, newest_entries, with_figures
 
 log = logging.getLogger(__name__)
 _Answer = TypeVar("_Answer")

@@ -20,7 +20,7 @@ from typing import Any, Final, TypedDict
 from schemas.errors import CorruptDataError
 from schemas.ids import Ts
 from schemas.json_text import read_int, read_json, read_text
-from schemas.nodes.changefeed import ChangefeedStatus, ZkPaths
+from schemas.nodes.changefeed import ChangefeedStatus
 from schemas.nodes.feed_figures import NOTHING_COUNTED, FeedFigures, RunKey, read_feed_figures
 
 FeedName = tuple[str, str]
@@ -154,47 +154,6 @@ class StatusCounts(TypedDict):
 
 _SPARK_FIELDS: Final = tuple(field.name for field in fields(SparkFigures))
 _ENTRY_FIELDS: Final = tuple(field.name for field in fields(FeedEntry) if field.name != "figures")
-
-
-@dataclass(frozen=True, slots=True)
-class ServicePaths:
-    """Paths of sorter services under one cluster's root."""
-
-    paths: ZkPaths
-
-    @property
-    def services(self) -> str:
-        return f"{self.paths.root}/services"
-
-    @property
-    def assignments(self) -> str:
-        return f"{self.paths.root}/assignments"
-
-    @property
-    def progress(self) -> str:
-        return f"{self.paths.root}/progress"
-
-    def service(self, service: str) -> str:
-        return f"{self.services}/{service}"
-
-    def assignment(self, service: str) -> str:
-        return f"{self.assignments}/{service}"
-
-    @property
-    def figures(self) -> str:
-        return f"{self.paths.root}/figures"
-
-    def service_progress(self, service: str) -> str:
-        return f"{self.progress}/{service}"
-
-    def service_figures(self, service: str) -> str:
-        return f"{self.figures}/{service}"
-
-    def entries(self, service: str, number: int) -> str:
-        return f"{self.progress}/{service}/{number}"
-
-    def entry_figures(self, service: str, number: int) -> str:
-        return f"{self.figures}/{service}/{number}"
 
 
 def newest_entries(entries: Iterable[FeedEntry]) -> dict[tuple[FeedName, int], FeedEntry]:

@@ -20,11 +20,11 @@ from edges.zookeeper.client import ZooKeeperClient
 from edges.zookeeper.progress import readable_entries, readable_figures
 from schemas.errors import BusError
 from schemas.nodes.feed_figures import FeedFigures, RunKey, encode_figures
+from schemas.nodes.service_paths import ServicePaths
 from schemas.nodes.sorter_service import (
     Assigned,
     Assignment,
     FeedEntry,
-    ServicePaths,
     decode_assignment,
     encode_entries,
     with_figures,

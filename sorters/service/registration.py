@@ -10,7 +10,8 @@ from kazoo.exceptions import NodeExistsError, NoNodeError
 
 from edges.zookeeper.session import Session
 from schemas.errors import Action, BusError
-from schemas.nodes.sorter_service import ServiceInfo, ServicePaths, SparkFigures, encode_service
+from schemas.nodes.service_paths import ServicePaths
+from schemas.nodes.sorter_service import ServiceInfo, SparkFigures, encode_service
 
 WAIT_S = 0.5
 FIGURES_S = 5.0

@@ -26,7 +26,8 @@ from edges.zookeeper.session import Session
 from schemas.errors import Action, BusError
 from schemas.ids import Ts, UpstreamId, physical_ms
 from schemas.nodes.changefeed import CLUSTER_DEFAULT, ZkPaths
-from schemas.nodes.sorter_service import Assigned, Assignment, FeedName, ServicePaths
+from schemas.nodes.service_paths import ServicePaths
+from schemas.nodes.sorter_service import Assigned, Assignment, FeedName
 from schemas.rawlog.topics import raw_topics
 from schemas.running_feeds import RunningFeeds, crash_file, running_file
 from sorters.core.cut.runner import is_cluster, runner_of, tasks_at_once

@@ -17,7 +17,7 @@ from producers.region_server.generator import Generator, GeneratorOptions
 from producers.region_server.server import RegionServer, RegionServerOptions
 from schemas.ids import UpstreamId
 from schemas.nodes.changefeed import NAMESPACE_DEFAULT, ChangefeedStatus, decode_changefeed_status
-from schemas.nodes.sorter_service import ServicePaths
+from schemas.nodes.service_paths import ServicePaths
 from tests.support.control.lasting_session import lasting_session
 from tests.support.processes.bus import (
     create_from_the_start,

@@ -17,14 +17,8 @@ from schemas.errors import BusError, decoding
 from schemas.nodes.changefeed import ChangefeedInfo, ChangefeedStatus, ZkPaths, decode_changefeed_status
 from schemas.nodes.feed_figures import FeedFigures, RunKey
 from schemas.nodes.prologue import Prologue, decode_prologue
-from schemas.nodes.sorter_service import (
-    FeedEntry,
-    FeedName,
-    ServicePaths,
-    newest_entries,
-    with_figures,
-    with_progress,
-)
+from schemas.nodes.service_paths import ServicePaths
+from schemas.nodes.sorter_service import FeedEntry, FeedName, newest_entries, with_figures, with_progress
 from schemas.sink.topic import has_processors
 from schemas.sink_figures import NO_FIGURES
 

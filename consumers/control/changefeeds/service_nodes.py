@@ -11,12 +11,12 @@ from edges.zookeeper.session import Session
 from schemas.errors import CorruptDataError
 from schemas.nodes.changefeed import ZkPaths
 from schemas.nodes.feed_figures import FeedFigures, RunKey, decode_figures
+from schemas.nodes.service_paths import ServicePaths
 from schemas.nodes.sorter_service import (
     Assignment,
     FeedEntry,
     FeedName,
     ServiceInfo,
-    ServicePaths,
     decode_assignment,
     decode_entries,
     decode_service,

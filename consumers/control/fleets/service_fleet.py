@@ -38,7 +38,8 @@ from schemas.nodes.changefeed import (
     decode_changefeed_status,
     encode_changefeed_status,
 )
-from schemas.nodes.sorter_service import Assignment, FeedName, ServicePaths, decode_assignment, decode_service
+from schemas.nodes.service_paths import ServicePaths
+from schemas.nodes.sorter_service import Assignment, FeedName, decode_assignment, decode_service
 from schemas.running_feeds import (
     RunningFileError,
     crash_file,

@@ -38,7 +38,8 @@ from edges.zookeeper.session import LeaseLostError, Session
 from schemas.errors import BusError, CorruptDataError
 from schemas.ids import CaptureId
 from schemas.nodes.changefeed import ZkPaths
-from schemas.nodes.sorter_service import Assignment, FeedEntry, FeedName, ServicePaths, encode_assignment
+from schemas.nodes.service_paths import ServicePaths
+from schemas.nodes.sorter_service import Assignment, FeedEntry, FeedName, encode_assignment
 
 log = logging.getLogger(__name__)
 

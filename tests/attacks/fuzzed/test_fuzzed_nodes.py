@@ -57,12 +57,12 @@ from schemas.nodes.changefeed import (
 )
 from schemas.nodes.failures import StoppingDdl
 from schemas.nodes.prologue import Prologue, PrologueFailure, decode_prologue, encode_prologue
+from schemas.nodes.service_paths import ServicePaths
 from schemas.nodes.sorter_service import (
     Assigned,
     Assignment,
     FeedEntry,
     ServiceInfo,
-    ServicePaths,
     decode_assignment,
     decode_entries,
     decode_service,

@@ -19,7 +19,8 @@ from pathlib import Path
 from compose.local.bus import LocalBus
 from compose.stack.children import Child
 from edges.zookeeper.session import Session
-from schemas.nodes.sorter_service import ServicePaths, decode_entries
+from schemas.nodes.service_paths import ServicePaths
+from schemas.nodes.sorter_service import decode_entries
 from tests.bench.rig.feeds_bus import CAPTURE, SORTERS, Arrivals, await_all, feeds_bus, say, start_sorters
 from tests.bench.rig.upstream import LATE_SCHEMA, Upstream, upstream
 

@@ -23,7 +23,8 @@ from compose.local.bus import LocalBus
 from consumers.control.changefeeds.store import ChangefeedRequest
 from edges.zookeeper.session import Session
 from schemas.ids import Ts, compose_ts
-from schemas.nodes.sorter_service import FeedEntry, ServicePaths, decode_entries
+from schemas.nodes.service_paths import ServicePaths
+from schemas.nodes.sorter_service import FeedEntry, decode_entries
 from tests.bench.rig.feeds_bus import TOPIC_PREFIX, UPSTREAM, Arrivals, FeedsBus, await_all, feeds_bus, say
 from tests.bench.rig.upstream import LATE_SCHEMA, SCHEMA, Upstream, upstream
 

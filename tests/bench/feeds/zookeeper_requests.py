@@ -43,7 +43,8 @@ from schemas.errors import BusError
 from schemas.ids import CaptureId, Ts, UpstreamId
 from schemas.nodes.changefeed import ZkPaths
 from schemas.nodes.feed_figures import FeedFigures
-from schemas.nodes.sorter_service import FeedName, ServiceInfo, ServicePaths, decode_assignment, encode_service
+from schemas.nodes.service_paths import ServicePaths
+from schemas.nodes.sorter_service import FeedName, ServiceInfo, decode_assignment, encode_service
 from tests.support.processes.service_progress import WrittenProgress, entry
 
 FEEDS = (1, 10, 100, 300)

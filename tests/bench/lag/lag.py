@@ -40,7 +40,8 @@ from edges.zookeeper.connection import zookeeper_client
 from schemas.errors import BusError
 from schemas.ids import Ts, UpstreamId, physical_ms
 from schemas.nodes.changefeed import ZkPaths
-from schemas.nodes.sorter_service import ServicePaths, decode_entries
+from schemas.nodes.service_paths import ServicePaths
+from schemas.nodes.sorter_service import decode_entries
 from schemas.sink.position import POSITION_HEADER, PositionClass, decode_position
 from sorters.run.nodes.feed_lock import SESSION_S
 from tests.bench.rig.frontier_trace import read_advances

@@ -19,7 +19,7 @@ from edges.zookeeper.session import Session
 from schemas.ids import Ts, UpstreamId
 from schemas.nodes.changefeed import ChangefeedInfo, ZkPaths
 from schemas.nodes.feed_figures import FeedFigures
-from schemas.nodes.sorter_service import ServicePaths
+from schemas.nodes.service_paths import ServicePaths
 from schemas.sink.topic import life_of
 from schemas.sink_figures import SinkFigures
 from sorters.core.cut.beginning import BegunEpoch, decode_begun, encode_begun

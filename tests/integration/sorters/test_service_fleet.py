@@ -23,7 +23,8 @@ from consumers.control.log.raw_log import FrontierWindow
 from edges.zookeeper.session import Session
 from schemas.ids import Ts, UpstreamId
 from schemas.nodes.changefeed import ChangefeedStatus, ZkPaths
-from schemas.nodes.sorter_service import Assigned, Assignment, ServicePaths, encode_assignment
+from schemas.nodes.service_paths import ServicePaths
+from schemas.nodes.sorter_service import Assigned, Assignment, encode_assignment
 from tests.support.control.lasting_session import lasting_session
 
 WAIT_S = 240.0
@@ -33,7 +34,8 @@ from pathlib import Path
 from edges.zookeeper.access import ZooKeeperAccess
 from edges.zookeeper.session import Session
 from schemas.nodes.changefeed import ZkPaths
-from schemas.nodes.sorter_service import ServiceInfo, ServicePaths, encode_service
+from schemas.nodes.service_paths import ServicePaths
+from schemas.nodes.sorter_service import ServiceInfo, encode_service
 from schemas.running_feeds import RunningFeeds, running_file
 parser = argparse.ArgumentParser()
 for flag in ("--service-id", "--dedicated", "--cluster", "--zookeeper", "--data-dir"):

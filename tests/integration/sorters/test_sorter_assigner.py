@@ -21,11 +21,11 @@ from schemas.errors import BusError, CorruptDataError
 from schemas.ids import CaptureId, Ts, UpstreamId
 from schemas.nodes.changefeed import ChangefeedStatus, SorterFailure, ZkPaths
 from schemas.nodes.feed_figures import FeedFigures, encode_figures
+from schemas.nodes.service_paths import ServicePaths
 from schemas.nodes.sorter_service import (
     Assignment,
     FeedEntry,
     ServiceInfo,
-    ServicePaths,
     decode_assignment,
     encode_entries,
     encode_service,

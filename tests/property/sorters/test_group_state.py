@@ -20,11 +20,11 @@ from kazoo.handlers.threading import KazooTimeoutError
 from schemas.ids import Ts
 from schemas.nodes.changefeed import ZkPaths
 from schemas.nodes.feed_figures import FeedFigures, decode_figures
+from schemas.nodes.service_paths import ServicePaths
 from schemas.nodes.sorter_service import (
     Assigned,
     Assignment,
     FeedEntry,
-    ServicePaths,
     decode_entries,
     encode_assignment,
     encode_entries,

@@ -7,7 +7,8 @@ from typing import Any
 from schemas.ids import Ts
 from schemas.nodes.changefeed import ZkPaths
 from schemas.nodes.feed_figures import encode_figures
-from schemas.nodes.sorter_service import ENTRIES_MAX, FeedEntry, FeedName, ServicePaths, encode_entries
+from schemas.nodes.service_paths import ServicePaths
+from schemas.nodes.sorter_service import ENTRIES_MAX, FeedEntry, FeedName, encode_entries
 
 
 @dataclass

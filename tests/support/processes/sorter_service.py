@@ -23,12 +23,12 @@ from schemas.nodes.changefeed import (
     decode_changefeed_status,
     encode_changefeed_info,
 )
+from schemas.nodes.service_paths import ServicePaths
 from schemas.nodes.sorter_service import (
     Assigned,
     Assignment,
     FeedEntry,
     ServiceInfo,
-    ServicePaths,
     decode_service,
     encode_assignment,
     newest_entries,

@@ -12,7 +12,8 @@ from edges.secrets import Keyring
 from edges.zookeeper.session import Session
 from schemas.ids import Ts, UpstreamId
 from schemas.nodes.changefeed import ChangefeedInfo, ZkPaths, decode_changefeed_status, encode_changefeed_info
-from schemas.nodes.sorter_service import Assigned, Assignment, ServicePaths, encode_assignment
+from schemas.nodes.service_paths import ServicePaths
+from schemas.nodes.sorter_service import Assigned, Assignment, encode_assignment
 from tests.support.control.stored_zookeeper import MemorySession
 
 PATHS = ZkPaths("c")

@@ -13,15 +13,8 @@ from consumers.control.owner.figures.service_figures import running_services
 from edges.zookeeper.session import Session
 from schemas.ids import Ts
 from schemas.nodes.changefeed import ZkPaths
-from schemas.nodes.sorter_service import (
-    Assigned,
-    Assignment,
-    FeedEntry,
-    ServiceInfo,
-    ServicePaths,
-    SparkFigures,
-    decode_service,
-)
+from schemas.nodes.service_paths import ServicePaths
+from schemas.nodes.sorter_service import Assigned, Assignment, FeedEntry, ServiceInfo, SparkFigures, decode_service
 from sorters.service import registration
 from sorters.service.registration import FIGURES_S, Registration
 from sorters.spark.jobs.spark_counts import SparkCounts

@@ -19,7 +19,8 @@ from schemas.nodes.changefeed import (
     encode_changefeed_info,
     encode_changefeed_status,
 )
-from schemas.nodes.sorter_service import ServiceInfo, ServicePaths, encode_service
+from schemas.nodes.service_paths import ServicePaths
+from schemas.nodes.sorter_service import ServiceInfo, encode_service
 from schemas.rawlog.images import ImageMode
 from tests.support.control.memory_zookeeper import MemoryZooKeeper
 

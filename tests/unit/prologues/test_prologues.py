@@ -26,7 +26,7 @@ from schemas.nodes.changefeed import (
     encode_changefeed_status,
 )
 from schemas.nodes.prologue import Prologue, decode_prologue, encode_prologue
-from schemas.nodes.sorter_service import ServicePaths
+from schemas.nodes.service_paths import ServicePaths
 from schemas.rawlog.topics import raw_topics
 from tests.support.control.memory_zookeeper import MemoryZooKeeper
 

@@ -13,7 +13,8 @@ import pytest
 
 from schemas.ids import Ts, UpstreamId
 from schemas.nodes.changefeed import ChangefeedInfo, ZkPaths, encode_changefeed_info
-from schemas.nodes.sorter_service import Assigned, Assignment, ServicePaths, encode_assignment
+from schemas.nodes.service_paths import ServicePaths
+from schemas.nodes.sorter_service import Assigned, Assignment, encode_assignment
 from sorters.service import group_state
 from sorters.service.group_state import GroupState
 from sorters.service.hosted_feed import FeedHome, HostedFeed

@@ -25,7 +25,8 @@ from schemas.nodes.changefeed import (
     encode_changefeed_status,
 )
 from schemas.nodes.failures import StoppingDdl
-from schemas.nodes.sorter_service import FeedEntry, FeedName, ServicePaths, encode_entries
+from schemas.nodes.service_paths import ServicePaths
+from schemas.nodes.sorter_service import FeedEntry, FeedName, encode_entries
 from schemas.sink.topic import life_of
 from tests.support.control.memory_zookeeper import MemoryZooKeeper
 from tests.support.processes.service_progress import entry

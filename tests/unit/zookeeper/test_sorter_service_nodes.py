@@ -11,13 +11,13 @@ from schemas.errors import CorruptDataError
 from schemas.ids import Ts
 from schemas.nodes.changefeed import ChangefeedStatus, ZkPaths, decode_changefeed_status, encode_changefeed_status
 from schemas.nodes.feed_figures import FIGURES_BYTES_MAX, FeedFigures, decode_figures, encode_figures
+from schemas.nodes.service_paths import ServicePaths
 from schemas.nodes.sorter_service import (
     ENTRIES_MAX,
     Assigned,
     Assignment,
     FeedEntry,
     ServiceInfo,
-    ServicePaths,
     SparkFigures,
     decode_assignment,
     decode_entries,

@@ -19,7 +19,8 @@ from schemas.nodes.changefeed import (
     encode_changefeed_info,
     encode_changefeed_status,
 )
-from schemas.nodes.sorter_service import FeedEntry, ServicePaths, encode_entries
+from schemas.nodes.service_paths import ServicePaths
+from schemas.nodes.sorter_service import FeedEntry, encode_entries
 from sorters.run.nodes.status import Edition, StatusBoard
 
 PATHS = ZkPaths("c")

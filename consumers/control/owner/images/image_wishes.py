@@ -22,7 +22,8 @@ from schemas.errors import BusError, CorruptDataError
 from schemas.ids import Ts, UpstreamId
 from schemas.json_text import read_json
 from schemas.nodes.changefeed import RUNNING, ChangefeedInfo, ZkPaths, state_of
-from schemas.nodes.sorter_service import FeedName, ServicePaths, decode_service
+from schemas.nodes.service_paths import ServicePaths
+from schemas.nodes.sorter_service import FeedName, decode_service
 from schemas.rawlog.images import image_feed
 
 log = logging.getLogger(__name__)

@@ -11,30 +11,21 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from edges.kafka.access import KafkaAccess
 from edges.kafka.java_properties import spark_options
-from edges.registry.access import RegistryAccess
-from schemas.config.settings import ChangefeedConfig
 from schemas.errors import Action, BusError
 from schemas.ids import Ts
-from schemas.nodes.changefeed import ChangefeedInfo
 from schemas.nodes.prologue import is_prologue
-from schemas.rawlog.topics import RawTopics
-from schemas.sink.fence import NO_FENCE
 from schemas.sink.topic import life_of
 from sorters.core.cut.beginning import Beginning, BegunEpoch, decode_begun, encode_begun, left_off
 from sorters.core.cut.cut_plan import is_backlog
-from sorters.cut.feed_share import FeedShare, WholeProcess
 from sorters.cut.leave import Leave
 from sorters.log.failures import HistoryLostError, bus_error
-from sorters.run.cut_job import RunBy
 from sorters.run.epochs import CutProgress, Epochs
 from sorters.run.nodes.begun_store import BegunStore
 from sorters.run.proofs.proof_log import ProofLog
 from sorters.run.proofs.state_proofs import StateProofs
+from sorters.run.run_inputs import RunInputs
 from sorters.run.run_parts import RunParts
-from sorters.run.sources import RunSources
-from sorters.run.topic_growth import CountStore
 from sorters.spark.backlog.catch_up import FRONTIER_RECORDS_MAX, catch_up
 from sorters.spark.backlog.query_folder import QUERY, Folder, HadoopFolder, LocalFolder
 from sorters.spark.session import Session
@@ -61,47 +52,32 @@ class TargetNotReachedError(BusError):
 class FeedRun:
     """Holds the clients of one run; :meth:`close` must be called."""
 
-    def __init__(  # noqa: PLR0913 # the parts of a run, wired once
+    def __init__(
         self,
         spark: Session,
+        inputs: RunInputs,
         *,
-        kafka: KafkaAccess,
-        raw_topics: RawTopics,
-        schema_registry: RegistryAccess,
         data_dir: Path,
-        info: ChangefeedInfo,
-        config: ChangefeedConfig,
         checkpoint_ts: Ts,
         ask: Callable[[], Leave],
         on_progress: Callable[[CutProgress], None],
         checkpoint_dir: str = "",
         begun: BegunStore | None = None,
-        sources: RunSources | None = None,
-        counts: CountStore | None = None,
-        run_by: RunBy | None = None,
-        share: FeedShare | None = None,
-        image_name: str = "",
-        next_fence: Callable[[], bytes] = lambda: NO_FENCE,
     ) -> None:
-        """``kafka`` holds the raw log; ``schema_registry`` is the bus's own, for a changefeed that names none, and
-        knows how those are reached that changefeeds name.
+        """``spark`` is asked for a session when one is needed.
 
-        ``checkpoint_dir`` is the Hadoop URI of the folder for streaming queries; empty: it is ``data_dir``. ``spark``
-        is asked for a session when one is needed. ``begun`` is what sorters of this changefeed have begun, wherever
-        they ran; None: nothing is known of them, so the run begins at the checkpoint. ``sources`` is what the raw log
-        is read by, and closed with the run; None: clients of its own. ``counts`` is what sorters of this changefeed
-        used of sink topics; None: as ``begun``. ``run_by`` is what the process says of who runs cuts. ``share`` is told
-        what the run takes of the process; None: nobody is. ``image_name`` is what frontier records call the changefeed
-        where they say of table images (:func:`schemas.rawlog.images.image_feed`); '': it goes by none. ``next_fence``
-        gives each attempt to write to the changefeed's own topic its fence (:mod:`schemas.sink.fence`). ``ask`` asks
-        for leave to write the next cut.
+        Args:
+            checkpoint_dir: the Hadoop URI of the folder for streaming queries; empty: it is ``data_dir``.
+            ask: asks for leave to write the next cut.
+            begun: what sorters of this changefeed have begun, wherever they ran; None: nothing is known of them, so the
+                run begins at the checkpoint.
         """
-        self._image_name = image_name
-        self._share = share or WholeProcess()
+        info = inputs.info
+        self._image_name, self._share = inputs.image_name, inputs.share
         self._spark = spark
         self._begun = begun
-        self._spark_kafka = spark_options(kafka)
-        self._frontier_topic = raw_topics.frontier
+        self._spark_kafka = spark_options(inputs.kafka)
+        self._frontier_topic = inputs.raw_topics.frontier
         self._folder: Folder = HadoopFolder(spark, checkpoint_dir) if checkpoint_dir else LocalFolder(data_dir)
         self._failure: BusError | None = None
         self.failures_at_end = 0
@@ -112,17 +88,13 @@ class FeedRun:
         self._states: StateProofs | None = None
         """None: no table has a state proof, or as above."""
         self._stopping, self._given_up = threading.Event(), threading.Event()
-        self._parts = RunParts.of(
-            spark, config, info,
-            kafka=kafka, raw_topics=raw_topics, schema_registry=schema_registry, sources=sources, counts=counts,
-            run_by=run_by, share=self._share, image_name=image_name, next_fence=next_fence,
-        )  # fmt: skip
+        self._parts = RunParts.of(spark, inputs)
         self._sources, self._growth, self._job = self._parts.sources, self._parts.growth, self._parts.job
         self._frontier = self._sources.frontier
         self._checkpoint_ts, self._target_ts = checkpoint_ts, info.target_ts
-        self._waits_at = info.start_ts if image_name and config.wants_initial else None
+        self._waits_at = info.start_ts if inputs.image_name and inputs.config.wants_initial else None
         self._name, self._life = (info.namespace, info.changefeed_id), life_of(info)
-        self._keeps_states = bool(config.state_proofs) and not is_prologue(info.upstream)
+        self._keeps_states = bool(inputs.config.state_proofs) and not is_prologue(info.upstream)
         self._ask, self._on_progress = ask, on_progress
 
     def start(self) -> None:

@@ -43,6 +43,7 @@ from sorters.run.lake_run import LakeRun, OwnReads
 from sorters.run.nodes.count_nodes import CountNodes
 from sorters.run.nodes.feed_lock import SESSION_S, FeedLock, SorterLockLostError
 from sorters.run.nodes.status import Edition, StatusBoard
+from sorters.run.run_inputs import RunInputs
 from sorters.run.sources import OwnSources
 from sorters.spark.session import DRIVER_MEMORY, SparkOnDemand, create_session
 
@@ -249,26 +250,28 @@ class SorterProcess:
                 if config.uri.is_lake
                 else FeedRun(
                     self._spark.get,
-                    kafka=options.kafka,
-                    raw_topics=raw_topics(info.upstream, options.raw_prefix),
-                    schema_registry=options.schema_registry,
+                    RunInputs(
+                        kafka=options.kafka,
+                        raw_topics=raw_topics(info.upstream, options.raw_prefix),
+                        schema_registry=options.schema_registry,
+                        info=info,
+                        config=config,
+                        counts=self._counts,
+                        run_by=RunBy(
+                            on_cluster=is_cluster(options.master),
+                            tasks=tasks_at_once(options.master),
+                            is_warm=lambda: self._spark.is_started,
+                            by_service=runner_of(options.run_cuts),
+                        ),
+                        image_name=image_name,
+                        next_fence=lock.fences(),
+                    ),
                     data_dir=self._data_dir(),
-                    info=info,
-                    config=config,
                     checkpoint_ts=checkpoint_ts,
                     ask=lambda: asked_at_once(lock.check),
                     on_progress=lambda progress: None if lock.is_lost() else self._on_progress(board, progress),
                     checkpoint_dir=self._checkpoint_dir(),
                     begun=LockedBoard(board, lock),
-                    counts=self._counts,
-                    run_by=RunBy(
-                        on_cluster=is_cluster(options.master),
-                        tasks=tasks_at_once(options.master),
-                        is_warm=lambda: self._spark.is_started,
-                        by_service=runner_of(options.run_cuts),
-                    ),
-                    image_name=image_name,
-                    next_fence=lock.fences(),
                 )
             )
             run.start()

@@ -40,6 +40,7 @@ from sorters.run.feed_run import FeedRun
 from sorters.run.job import SorterOptions
 from sorters.run.nodes.feed_lock import SESSION_S, FeedLock
 from sorters.run.nodes.status import StatusBoard
+from sorters.run.run_inputs import RunInputs
 from sorters.run.schema_feed import SchemaFeed
 from sorters.spark.session import Session, SparkOnDemand
 
@@ -208,18 +209,20 @@ class SorterRecovery:
         try:
             run = FeedRun(
                 self._spark.get,
-                kafka=options.kafka,
-                raw_topics=raw_topics(info.upstream, options.raw_prefix),
-                schema_registry=RegistryAccess(),  # rows for processors need none
+                RunInputs(
+                    kafka=options.kafka,
+                    raw_topics=raw_topics(info.upstream, options.raw_prefix),
+                    schema_registry=RegistryAccess(),  # rows for processors need none
+                    info=replace(info, target_ts=target_ts),
+                    config=config,
+                    run_by=RunBy(is_warm=lambda: self._spark.is_started),
+                    image_name=image_feed(info.namespace, info.changefeed_id, edition.created_zxid),
+                    next_fence=lock.fences(),
+                ),
                 data_dir=options.data_dir / "sorters" / options.namespace / options.changefeed_id,
-                info=replace(info, target_ts=target_ts),
-                config=config,
                 checkpoint_ts=checkpoint_ts,
                 ask=lambda: asked_at_once(lock.check),
                 on_progress=note,
-                run_by=RunBy(is_warm=lambda: self._spark.is_started),
-                image_name=image_feed(info.namespace, info.changefeed_id, edition.created_zxid),
-                next_fence=lock.fences(),
             )
             run.run_to_target()
         except Exception as error:

@@ -20,6 +20,7 @@ from sorters.log.failures import HistoryLostError, bus_error
 from sorters.run.cut_job import RunBy
 from sorters.run.epochs import CutProgress
 from sorters.run.feed_run import FeedRun
+from sorters.run.run_inputs import RunInputs
 from sorters.spark.session import Session, SparkOnDemand, create_session
 
 
@@ -82,24 +83,26 @@ def remount(
     try:
         run = FeedRun(
             spark,
-            kafka=order.kafka,
-            raw_topics=raw_topics(order.upstream, order.raw_prefix),
-            schema_registry=order.schema_registry,
-            data_dir=order.data_dir,
-            info=ChangefeedInfo(
-                changefeed_id=order.name,
-                namespace=NAMESPACE_DEFAULT,
-                upstream=order.upstream,
-                sink_uri="",
-                config={},
-                start_ts=order.from_ts,
-                target_ts=order.to_ts,
+            RunInputs(
+                kafka=order.kafka,
+                raw_topics=raw_topics(order.upstream, order.raw_prefix),
+                schema_registry=order.schema_registry,
+                info=ChangefeedInfo(
+                    changefeed_id=order.name,
+                    namespace=NAMESPACE_DEFAULT,
+                    upstream=order.upstream,
+                    sink_uri="",
+                    config={},
+                    start_ts=order.from_ts,
+                    target_ts=order.to_ts,
+                ),
+                config=order.config,
+                run_by=run_by or RunBy(),
             ),
-            config=order.config,
+            data_dir=order.data_dir,
             checkpoint_ts=order.from_ts,
             ask=lambda: GIVEN,
             on_progress=note,
-            run_by=run_by,
         )
         run.run_to_target()
     except Exception as error:

@@ -1,32 +1,29 @@
 """What a run of a changefeed is made of: who makes its topics, what stands before each cut, and who runs cuts."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
-from edges.kafka.access import KafkaAccess
 from edges.kafka.producer_meter import WITH_STATISTICS
-from edges.registry.access import RegistryAccess
 from schemas.config.client_options import librdkafka_options, librdkafka_producer_options
 from schemas.config.settings import ChangefeedConfig
 from schemas.nodes.changefeed import ChangefeedInfo
-from schemas.rawlog.topics import RawTopics
 from schemas.sink.fence import NO_FENCE
 from schemas.sink.topic import own_topic_config, writes_own_topic
 from sorters.core.cut.runner import runner_of
 from sorters.core.feed.feed import CompiledFeed, compile_feed
-from sorters.cut.feed_share import FeedShare
 from sorters.cut.record_writer import NOWHERE
 from sorters.log.blackhole_topics import BlackholeTopics
 from sorters.log.topic_admin import TopicAdmin
 from sorters.registry.named import registry_of
 from sorters.registry.registry import SchemaRegistry
-from sorters.run.cut_job import CutJob, RunBy
+from sorters.run.cut_job import CutJob
 from sorters.run.preparation import Preparation
+from sorters.run.run_inputs import RunInputs
 from sorters.run.sources import OwnSources, RunSources
-from sorters.run.topic_growth import CountStore, TopicCounter, TopicGrowth
+from sorters.run.topic_growth import TopicCounter, TopicGrowth
 from sorters.spark.session import Session
 
 VERSION: Final = version("tidebus")
@@ -43,32 +40,18 @@ class RunParts:
     registry: SchemaRegistry | None
 
     @classmethod
-    def of(  # noqa: PLR0913 # the parts of a run, wired once
-        cls,
-        spark: Session,
-        config: ChangefeedConfig,
-        info: ChangefeedInfo,
-        *,
-        kafka: KafkaAccess,
-        raw_topics: RawTopics,
-        schema_registry: RegistryAccess,
-        sources: RunSources | None,
-        counts: CountStore | None,
-        run_by: RunBy | None,
-        share: FeedShare,
-        image_name: str,
-        next_fence: Callable[[], bytes],
-    ) -> "RunParts":
-        """See :class:`~sorters.run.feed_run.FeedRun`, which takes the same."""
+    def of(cls, spark: Session, inputs: RunInputs) -> "RunParts":
+        """Return the parts, which ask ``spark`` for a session when one is needed."""
+        info, config = inputs.info, inputs.config
         # Texts of certificates instead of names of files: tasks of other machines get it, too.
-        raw_config = kafka.with_texts().config()
+        raw_config = inputs.kafka.with_texts().config()
         own = raw_config if writes_own_topic(config) else {}
-        sources = OwnSources(raw_config, raw_topics) if sources is None else sources
-        growth = TopicGrowth(_topics_of(config, own), None if own or config.uri.is_blackhole else counts)
-        registry = registry_of(config, schema_registry)
+        sources = OwnSources(raw_config, inputs.raw_topics) if inputs.sources is None else inputs.sources
+        growth = TopicGrowth(_topics_of(config, own), None if own or config.uri.is_blackhole else inputs.counts)
+        registry = registry_of(config, inputs.schema_registry)
         preparation = Preparation(
             spark,
-            _compiled(config, info, image_name, flow_written=bool(own)),
+            _compiled(config, info, inputs.image_name, flow_written=bool(own)),
             sources.schemas,
             growth,
             registry,
@@ -79,16 +62,16 @@ class RunParts:
         job = CutJob(
             spark,
             sources.raw_reader,
-            topics=raw_topics,
+            topics=inputs.raw_topics,
             raw_config=raw_config,
             sink_config=(
                 NOWHERE if config.uri.is_blackhole else {**_producer_options(config), **(own or WITH_STATISTICS)}
             ),
-            run_by=replace(run_by or RunBy(), by_changefeed=runner_of(config.sorter.run_cuts)),
+            run_by=replace(inputs.run_by, by_changefeed=runner_of(config.sorter.run_cuts)),
             name=f"{info.namespace}/{info.changefeed_id}",
-            share=share,
+            share=inputs.share,
             record_bytes=sources.record_bytes,
-            next_fence=next_fence if own else lambda: NO_FENCE,
+            next_fence=inputs.next_fence if own else lambda: NO_FENCE,
         )
         return cls(sources=sources, growth=growth, preparation=preparation, job=job, registry=registry)
 

@@ -23,7 +23,6 @@ from schemas.config.settings import ChangefeedConfig
 from schemas.errors import BusError
 from schemas.ids import Ts, UpstreamId
 from schemas.nodes.changefeed import ChangefeedInfo, ZkPaths, wants_sorter
-from schemas.nodes.feed_figures import FeedFigures
 from schemas.nodes.sorter_service import Assigned, FeedEntry, status_counts
 from schemas.rawlog.images import image_feed
 from schemas.rawlog.topics import raw_topics
@@ -43,7 +42,9 @@ from sorters.run.nodes.begun_store import LastBegun
 from sorters.run.nodes.count_nodes import CountNodes
 from sorters.run.nodes.feed_lock import FeedLock, SorterLockLostError
 from sorters.run.nodes.status import Edition, StatusBoard
+from sorters.run.run_inputs import RunInputs
 from sorters.run.sources import RunSources
+from sorters.service.feed_entry import entry_after
 from sorters.service.feed_shares import FeedShares, HostedShare
 from sorters.service.group_state import GroupState, feed_key
 from sorters.spark.session import Session
@@ -223,8 +224,7 @@ class HostedFeed:
         self._tell(failure, info)
 
     def _attempt(self, info: ChangefeedInfo, edition: Edition) -> BusError | None:
-        home, begun, entry = self._home, self._open(info, edition), self._entry
-        assert entry is not None
+        home, begun, entry = self._home, self._open(info, edition), self._opened
         if info.target_ts is not None and entry.checkpoint_ts >= info.target_ts:
             self._changed.wait(LOOK_S)  # the owner is about to see that it is finished
             return None
@@ -233,11 +233,11 @@ class HostedFeed:
             return None
         config = sorter_config(load_with_secrets(info), info, home.kafka.servers)
         pace = Pace(config.sorter.cpu_share_max_percent / 100, config.sorter.rows_per_second_max)
-        self._share = home.shares.share(self.assigned.name, pace)
+        share = self._share = home.shares.share(self.assigned.name, pace)
         if config.uri.is_lake:
-            run: FeedRun | LakeRun = self._lake_run(runs_as, config, edition)
+            run: FeedRun | LakeRun = self._lake_run(runs_as, config, edition, share)
         else:
-            run = self._feed_run(runs_as, config, edition, begun)
+            run = self._feed_run(runs_as, config, edition, share, begun)
         self._run = run
         if not self._may_go_on():
             return None
@@ -250,8 +250,7 @@ class HostedFeed:
 
     def _runs_as(self, info: ChangefeedInfo) -> ChangefeedInfo | None:
         """Wait until there is a raw log to run it from; None: it is to run otherwise by now, or not here."""
-        entry, said = self._entry, False
-        assert entry is not None
+        entry, said = self._opened, False
         while (runs_as := runnable(self._board, info, entry.checkpoint_ts)) is None:
             if not said:
                 said = True
@@ -260,9 +259,10 @@ class HostedFeed:
                 return None
         return runs_as
 
-    def _lake_run(self, info: ChangefeedInfo, config: ChangefeedConfig, edition: Edition) -> LakeRun:
-        home, entry = self._home, self._entry
-        assert entry is not None
+    def _lake_run(
+        self, info: ChangefeedInfo, config: ChangefeedConfig, edition: Edition, share: HostedShare
+    ) -> LakeRun:
+        home, entry = self._home, self._opened
         raw_config, topics = home.kafka.with_texts().config(), raw_topics(info.upstream, home.raw_prefix)
         image_name = image_feed(info.namespace, info.changefeed_id, edition.created_zxid)
         return LakeRun(
@@ -274,36 +274,43 @@ class HostedFeed:
             checkpoint_ts=entry.checkpoint_ts,
             before_cut=lambda: home.state.ask(self._key).wait(),
             on_progress=lambda progress: self._on_progress(progress, info),
-            share=self._share,
+            share=share,
         )
 
     def _feed_run(
-        self, info: ChangefeedInfo, config: ChangefeedConfig, edition: Edition, begun: bytes | None
+        self, info: ChangefeedInfo, config: ChangefeedConfig, edition: Edition, share: HostedShare, begun: bytes | None
     ) -> FeedRun:
-        home, entry = self._home, self._entry
-        assert entry is not None
+        home, entry = self._home, self._opened
         namespace, changefeed_id = self.assigned.name
         checkpoint_dir = home.checkpoint_dir.rstrip("/")
         return FeedRun(
             home.spark,
-            kafka=home.kafka,
-            raw_topics=raw_topics(info.upstream, home.raw_prefix),
-            schema_registry=home.schema_registry,
+            RunInputs(
+                kafka=home.kafka,
+                raw_topics=raw_topics(info.upstream, home.raw_prefix),
+                schema_registry=home.schema_registry,
+                info=info,
+                config=config,
+                sources=home.sources(info.upstream, entry.checkpoint_ts, config.protocol),
+                counts=CountNodes(home.client, home.paths, namespace, changefeed_id),
+                run_by=home.run_by,
+                share=share,
+                image_name=image_feed(namespace, changefeed_id, edition.created_zxid),
+                next_fence=self._lock.fences(),
+            ),
             data_dir=home.data_dir / "sorters" / namespace / changefeed_id,
-            info=info,
-            config=config,
             checkpoint_ts=entry.checkpoint_ts,
             ask=lambda: home.state.ask(self._key),
             on_progress=lambda progress: self._on_progress(progress, info),
             checkpoint_dir="/".join((checkpoint_dir, home.cluster, namespace, changefeed_id)) if checkpoint_dir else "",
             begun=LastBegun(begun, self._begin),
-            sources=home.sources(info.upstream, entry.checkpoint_ts, config.protocol),
-            counts=CountNodes(home.client, home.paths, namespace, changefeed_id),
-            run_by=home.run_by,
-            share=self._share,
-            image_name=image_feed(namespace, changefeed_id, edition.created_zxid),
-            next_fence=self._lock.fences(),
         )
+
+    @property
+    def _opened(self) -> FeedEntry:
+        """How far the changefeed is, which was taken over."""
+        assert self._entry is not None, "it is opened first"
+        return self._entry
 
     def _open(self, info: ChangefeedInfo, edition: Edition) -> bytes | None:
         """Take the changefeed over from whoever had it last; return what was begun there."""
@@ -322,37 +329,14 @@ class HostedFeed:
         return begun
 
     def _begin(self, epoch: bytes, after_ts: Ts) -> Leave:
-        entry = self._entry
-        assert entry is not None
+        entry = self._opened
         checkpoint_ts = max(entry.checkpoint_ts, after_ts)
         self._entry = replace(entry, begun=epoch.decode(), checkpoint_ts=checkpoint_ts)
         return self._home.state.ask_to_begin(self._entry)
 
     def _on_progress(self, progress: CutProgress, info: ChangefeedInfo) -> None:
-        entry, rows = self._entry, progress.rows
-        assert entry is not None
         self._tasks_cpu_s += progress.tasks_cpu_s
-        counted = entry.figures
-        self._entry = replace(
-            entry,
-            checkpoint_ts=max(entry.checkpoint_ts, progress.checkpoint_ts),
-            resolved_ts=max(entry.resolved_ts, progress.resolved_ts),
-            rows_total=entry.rows_total + rows,
-            spark_rows_total=entry.spark_rows_total + (rows if progress.by_spark else 0),
-            corrupt_rows_total=entry.corrupt_rows_total + progress.corrupt_rows,
-            batch_rows=rows,
-            batch_s=round(progress.cut_s, 4),
-            last_synced_ts=progress.checkpoint_ts if rows else entry.last_synced_ts,
-            cpu_s=round(time.thread_time() + self._tasks_cpu_s, 3),
-            figures=FeedFigures(
-                reason=progress.reason,
-                damaged_records_total=counted.damaged_records_total + progress.damaged_records,
-                states_proven=progress.states_proven,
-                states_unproven=progress.states_unproven,
-                windows_proven=counted.windows_proven + (progress.window is not None),
-                sent=counted.sent.then(progress.sent),
-            ),
-        )
+        self._entry = entry_after(self._opened, progress, time.thread_time() + self._tasks_cpu_s)
         if self._home.is_lost():
             return
         self._home.state.note(self._entry)

@@ -14,6 +14,7 @@ from schemas.rawlog.topics import raw_topics
 from sorters.cut.leave import GIVEN
 from sorters.run.epochs import CutProgress
 from sorters.run.feed_run import FeedRun
+from sorters.run.run_inputs import RunInputs
 from tests.support.rawlog.raw_log import START_TS
 
 SINK_PARTITIONS = 6
@@ -57,12 +58,14 @@ class ChangefeedRun:
         """When each cut was acknowledged, by ``time.monotonic``."""
         self.run = FeedRun(
             lambda: spark,
-            kafka=addresses.kafka_access,
-            raw_topics=raw_topics(info.upstream),
-            schema_registry=RegistryAccess(),
+            RunInputs(
+                kafka=addresses.kafka_access,
+                raw_topics=raw_topics(info.upstream),
+                schema_registry=RegistryAccess(),
+                info=info,
+                config=load_changefeed(uri, info.config),
+            ),
             data_dir=data_dir,
-            info=info,
-            config=load_changefeed(uri, info.config),
             checkpoint_ts=START_TS,
             ask=lambda: GIVEN,
             on_progress=self._on_progress,

@@ -33,6 +33,7 @@ from sorters.run import cut_job, epochs, feed_run
 from sorters.run.epochs import CutProgress
 from sorters.run.feed_run import FeedRun
 from sorters.run.nodes.status import StatusBoard
+from sorters.run.run_inputs import RunInputs
 from sorters.spark.jobs.spark_counts import OF_PROCESS
 from sorters.spark.session import create_session
 from tests.support.processes.sorter_process import Sorter
@@ -161,12 +162,14 @@ class Machine:
         info = current[0]
         self._run = FeedRun(
             spark,
-            kafka=KafkaAccess(feed.kafka),
-            raw_topics=raw_topics(info.upstream),
-            schema_registry=RegistryAccess(),
+            RunInputs(
+                kafka=KafkaAccess(feed.kafka),
+                raw_topics=raw_topics(info.upstream),
+                schema_registry=RegistryAccess(),
+                info=info,
+                config=load_changefeed(info.sink_uri, info.config),
+            ),
             data_dir=data_dir,
-            info=info,
-            config=load_changefeed(info.sink_uri, info.config),
             checkpoint_ts=self.board.open(*current),
             ask=lambda: GIVEN,
             on_progress=self._on_progress,

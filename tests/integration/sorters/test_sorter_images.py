@@ -42,6 +42,7 @@ from sorters.run.epochs import CutProgress
 from sorters.run.feed_run import FeedRun
 from sorters.run.nodes.status import StatusBoard
 from sorters.run.proofs.state_log import StateLog
+from sorters.run.run_inputs import RunInputs
 from tests.support.processes.sorter_process import Sorter
 from tests.support.rawlog.imaged_log import END, FEED, FIRST, HALF, KEYS, SECOND, TABLE, ImagedLog, value
 from tests.support.rawlog.raw_log import START_TS, RawLog, SinkRecord, read_topic, recorded, row_key
@@ -198,20 +199,22 @@ class Machine:
         info = self.info
         run = FeedRun(
             no_spark,
-            kafka=KafkaAccess(self.stack.kafka),
-            raw_topics=self.log.topics,
-            schema_registry=RegistryAccess(),
-            data_dir=self.data_dir,
-            info=info,
-            config=load_changefeed(
-                info.sink_uri,
-                {"initial": "snapshot", "state-proofs": ["*.*"], "filter": {"rules": list(self.rules)}},
+            RunInputs(
+                kafka=KafkaAccess(self.stack.kafka),
+                raw_topics=self.log.topics,
+                schema_registry=RegistryAccess(),
+                info=info,
+                config=load_changefeed(
+                    info.sink_uri,
+                    {"initial": "snapshot", "state-proofs": ["*.*"], "filter": {"rules": list(self.rules)}},
+                ),
+                image_name=FEED,
             ),
+            data_dir=self.data_dir,
             checkpoint_ts=self.checkpoint_ts,
             ask=lambda: GIVEN,
             on_progress=self._on_progress,
             begun=self,
-            image_name=FEED,
         )
         write = SinkWriter.write
         with closing(run), monkeypatch.context() as patched:

@@ -32,6 +32,9 @@ _SAID: Final = re.compile(
     re.DOTALL,
 )
 _CRC_DIGITS: Final = 8
+_SHOWN_BYTES: Final = 16
+NO_TABLE: Final = TableId(0)
+"""Whose the rows of a damaged record are of which nobody can tell; TiDB's ids begin at 1."""
 _Column = Any
 """A buffer: bytes, a memoryview, or an array, which numpy does not declare as one."""
 _CRCS: Final = struct.Struct("<4I")
@@ -122,6 +125,17 @@ def check_headers(rows: RowsCheck, record: bytes, whose: Whose) -> list[tuple[st
     return [(CHECK_HEADER, b"%b:%08x" % (said, zlib.crc32(said)))]
 
 
+_ANYBODYS: Final = BatchHead(
+    table_id=NO_TABLE,
+    region_id=RegionId(0),
+    count=1,
+    min_commit_ts=Ts(0),
+    max_commit_ts=Ts(2**63 - 1),
+    may_repeat=False,
+)
+"""The head of a record of which nobody knows whose it is: of every ts, so that no cut leaves it out unseen."""
+
+
 class RawRecord(bytes):
     """A record's value, and what its capture says of it.
 
@@ -136,7 +150,7 @@ class RawRecord(bytes):
     where: tuple[str, int, int] = ("", 0, 0)
     """Topic (one text for all records of it), partition, offset."""
     damage: tuple[str, str, str] | None = None
-    """What is wrong, what was seen and what was due, where the header tells whose the record is."""
+    """What is wrong, what was seen and what was due."""
     is_checked = False
     """Whether it was compared with what is said of it."""
     head: BatchHead | None = None
@@ -172,21 +186,35 @@ class RawRecord(bytes):
         said = _said(self.said)
         return None if said is None else said.whose
 
-    def check(self) -> None:
-        """Compare the bytes, and whose the rows are by the record's own head, once; what differs is noted as
-        :attr:`damage` where the header tells whose they are.
+    @property
+    def is_unknown(self) -> bool:
+        """Whether it is damaged, and nobody can tell whose it is: it may be any table's, or none of ours at all."""
+        return self.damage is not None and self.whose is None
 
-        Raises:
-            RecordDamagedError: it differs, and nobody can tell whose it is.
-            CorruptDataError: it does not start as a RegionBatch does.
+    def compare(self) -> None:
+        """Compare the bytes, and whose the rows are by the record's own head, once; what differs is noted as
+        :attr:`damage`.
         """
         if self.is_checked:
             return
-        if self.said is not None:
-            self._check(self.said)
-        elif self.head is None:
-            self.head = read_head(self)[0]
+        try:
+            if self.said is not None:
+                self._check(self.said)
+            elif self.head is None:
+                self.head = read_head(self)[0]
+        except CorruptDataError as error:
+            self._note_unknown(error)
         self.is_checked = True
+
+    def check(self) -> None:
+        """Do what :meth:`compare` does.
+
+        Raises:
+            RecordDamagedError: it differs, and nobody can tell whose it is.
+        """
+        self.compare()
+        if self.is_unknown:
+            self.check_damage()
 
     def read_head(self) -> BatchHead:
         """Return the record's head; of one that is damaged: what its header says.
@@ -239,6 +267,11 @@ class RawRecord(bytes):
             if said.whose is not None and said.whose != seen:
                 fault = "a raw record's head is not that of the rows that were sent"
                 self._damage(fault, f"{seen}", f"{said.whose}", said)
+
+    def _note_unknown(self, error: CorruptDataError) -> None:
+        seen = error.fields.get("seen", repr(bytes(self[:_SHOWN_BYTES])))
+        self.damage = error.message, str(seen), str(error.fields.get("due", "a record that a capture has sent"))
+        self.head = _ANYBODYS
 
     def _parsed(self) -> _Said:
         said = _said(self.said)

@@ -74,6 +74,8 @@ class PartJoiner:
 
     wanted: Callable[[BatchHead], bool] = lambda _: True
     """Tells the rows that are wanted by their heads; the parts of others are passed over."""
+    keeps_unknown: bool = False
+    """Whether damaged records of which nobody can tell whose they are come out, too, for their taker to judge."""
     _open: dict[tuple[int, int], list[memoryview]] = field(default_factory=dict)
     """(partition, landing) → the contents of its parts so far."""
 
@@ -90,10 +92,14 @@ class PartJoiner:
 
         Raises:
             CorruptDataError: the record is neither a batch nor a part.
-            RecordDamagedError: it is not what its capture sent, and nobody can tell whose it is. One whose header tells
-                is returned as a whole record, which says so when it is decoded: also a part.
+            RecordDamagedError: it is not what its capture sent, and nobody can tell whose it is; see
+                :attr:`keeps_unknown`. One whose header tells is returned as a whole record, which says so when it is
+                decoded: also a part.
         """
-        check_record(record)
+        if self.keeps_unknown and isinstance(record, RawRecord):
+            record.compare()
+        else:
+            check_record(record)
         head = read_batch_head(record)
         if head.count:
             return record if may_begin else None

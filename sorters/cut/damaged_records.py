@@ -1,5 +1,5 @@
 """Damaged raw records of a cut: those of tables that the changefeed does not want, and those that an operator has
-named, are passed over and noted; one of any other table is for its decoding to refuse.
+named, are passed over and noted; any other one, also where nobody can tell whose it is, is for its decoding to refuse.
 """
 
 from collections.abc import Callable, Collection, Iterator
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from schemas.ids import TableId, Ts
-from schemas.rawlog.record_check import RawRecord, RecordDamagedError
+from schemas.rawlog.record_check import NO_TABLE, RawRecord, RecordDamagedError
 
 RawOffset = tuple[int, int]
 """Raw partition and offset."""
@@ -19,9 +19,10 @@ class DamagedRecord:
 
     where: RawOffset
     table_id: TableId
+    """:data:`~schemas.rawlog.record_check.NO_TABLE`: nobody can tell."""
     max_commit_ts: Ts
     is_skipped: bool
-    """Whether the changefeed wants its table, and lacks its rows now: ``filter.skip-damaged-records`` names it."""
+    """Whether the changefeed may want its table, and lacks its rows now: ``filter.skip-damaged-records`` names it."""
 
 
 class DamagedRecords:
@@ -37,9 +38,10 @@ class DamagedRecords:
         if not isinstance(record, RawRecord) or record.damage is None:
             return not is_wanted
         whose, where = record.whose, record.where[1:]
-        if whose is None or (is_wanted and where not in self._skipped):
+        if (is_wanted or whose is None) and where not in self._skipped:
             return False
-        self.passed.add(DamagedRecord(where, whose.table_id, whose.max_commit_ts, is_wanted))
+        table_id, max_commit_ts = (NO_TABLE, Ts(0)) if whose is None else (whose.table_id, whose.max_commit_ts)
+        self.passed.add(DamagedRecord(where, table_id, max_commit_ts, is_wanted or whose is None))
         return True
 
 

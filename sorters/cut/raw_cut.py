@@ -56,7 +56,7 @@ def read_cut(reader: ReadsRanges, cut: Cut, raw_bytes_max: int) -> RawCut | None
         nonlocal raw_bytes
         raw_bytes += size
 
-    for record in raw_records(reader, cut, count):
+    for record in raw_records(reader, cut, count, keeps_unknown=True):
         records.append(record)
         if raw_bytes > raw_bytes_max:
             return None

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from schemas.errors import CorruptDataError
 from schemas.ids import TableId
+from schemas.rawlog.record_check import NO_TABLE
 from schemas.rawlog.region_batch import read_batch_head
 from schemas.rawlog.row_parts import PartJoiner
 from sorters.core.cut.cut import Cut, overlaps
@@ -23,15 +24,25 @@ class ReadsRanges(Protocol):
 
 
 def raw_records(
-    reader: ReadsRanges, cut: Cut, on_bytes: Callable[[int], None], number: int = 0, count: int = 1
+    reader: ReadsRanges,
+    cut: Cut,
+    on_bytes: Callable[[int], None],
+    number: int = 0,
+    count: int = 1,
+    *,
+    keeps_unknown: bool = False,
 ) -> Iterator[bytes]:
     """Yield the whole records of task ``number`` of ``count``; ``on_bytes`` gets the size of all that is read.
+
+    Args:
+        keeps_unknown: see :class:`~schemas.rawlog.row_parts.PartJoiner`; who says so judges each by
+            :class:`~sorters.cut.damaged_records.DamagedRecords`.
 
     Raises:
         KafkaUnreachableError, HistoryLostError: see :meth:`TopicReader.read_all`.
         CorruptDataError: a record is not one of the raw log; the error names its partition and offset.
     """
-    joiner = PartJoiner(lambda head: overlaps(head, cut.after_ts, cut.upto_ts))
+    joiner = PartJoiner(lambda head: overlaps(head, cut.after_ts, cut.upto_ts), keeps_unknown=keeps_unknown)
     share = cut.share(number, count)
     for partition, offset, value in reader.read_all(share):
         on_bytes(len(value))
@@ -59,4 +70,4 @@ def _take(joiner: PartJoiner, partition: int, offset: int, value: bytes, *, may_
 def tables_of(records: Iterable[bytes], cut: Cut) -> set[TableId]:
     """Return the physical tables that raw records may hold rows of the cut of; only heads are looked at."""
     heads = map(read_batch_head, records)
-    return {head.table_id for head in heads if overlaps(head, cut.after_ts, cut.upto_ts)}
+    return {head.table_id for head in heads if overlaps(head, cut.after_ts, cut.upto_ts)} - {NO_TABLE}

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable, Iterable
 
 from schemas.ids import TableId
+from schemas.rawlog.record_check import NO_TABLE
 from sorters.cut.damaged_records import DamagedRecord
 
 log = logging.getLogger(__name__)
@@ -21,9 +22,16 @@ class DamageNotes:
         fresh = sorted(set(passed) - self._noted, key=lambda each: each.where)
         self._noted.update(fresh)
         for each in fresh:
-            extra: dict[str, object] = {"changefeed": self._changefeed, "table": name_of(each.table_id)}
-            extra |= {"table_id": each.table_id, "max_commit_ts": each.max_commit_ts}
+            extra: dict[str, object] = {"changefeed": self._changefeed}
             extra |= {"partition": each.where[0], "offset": each.where[1]}
+            if each.table_id == NO_TABLE:
+                log.warning(
+                    "raw record that is no capture's, or is damaged beyond telling whose, is skipped by "
+                    "filter.skip-damaged-records: unless somebody else has written it, resync the tables",
+                    extra=extra,
+                )
+                continue
+            extra |= {"table": name_of(each.table_id), "table_id": each.table_id, "max_commit_ts": each.max_commit_ts}
             if each.is_skipped:
                 log.warning(
                     "damaged raw record is skipped by filter.skip-damaged-records: resync its table", extra=extra

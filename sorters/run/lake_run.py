@@ -346,5 +346,5 @@ class LakeRun:
         else:  # again from its start, and none of it is kept
             log.info("cut is too large to hold", extra={"upto_ts": step.upto_ts, "bytes_max": RAW_BYTES_MAX})
             with closing(self._own.reader(self._own.topics.region_events, self._given_up.is_set)) as reader:
-                records = raw_records(reader, step, lambda _: None)
+                records = raw_records(reader, step, lambda _: None, keeps_unknown=True)
                 yield from gather_rows(records, step, program.is_wanted, None, damaged)

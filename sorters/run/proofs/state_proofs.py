@@ -9,6 +9,7 @@ from typing import Protocol
 from schemas.ddl.schema_change import StoredTable
 from schemas.ddl.schema_store import SchemaStore
 from schemas.ids import TableId, Ts
+from schemas.rawlog.record_check import NO_TABLE
 from schemas.state_proof.carried import CarriedState, StateRecord, state_key
 from sorters.core.cut.cut import Cut
 from sorters.core.feed.feed import CompiledFeed
@@ -82,7 +83,7 @@ class StateProofs:
 
     def tell(self, deltas: StateDeltas, lacking: Collection[TableId] = ()) -> Mapping[TableId, CarriedState]:
         """Write what the planned cut has made of the tables, before its checkpoint is known; return what is new,
-        of the first cut all. ``lacking`` are tables of which the cut had not all changes.
+        of the first cut all. ``lacking`` are tables of which the cut had not all changes, with NO_TABLE perhaps any.
 
         Raises:
             KafkaUnreachableError: the topic did not take it.
@@ -90,7 +91,7 @@ class StateProofs:
         assert self._told is not None and self._begun is not None
         begun, self._begun = self._begun, None
         states = after_cut(begun.states, deltas.settled(), begun.view)
-        for table_id in lacking:
+        for table_id in list(states) if NO_TABLE in lacking else lacking:
             if table_id in states and not states[table_id].unproven:
                 states[table_id] = states[table_id].lost(begun.view.upto_ts, RECORD_SKIPPED)
         new = {table_id: state for table_id, state in states.items() if self._told.get(table_id) != state}

@@ -103,7 +103,7 @@ class WriteTask:
 def look_step(task: LookTask, number: int) -> bytes:
     """Return which physical tables have rows in one task's part of a cut, as 64-bit integers, little-endian."""
     with lend_reader(task.raw_config, task.topics.region_events) as reader:
-        records = raw_records(reader, task.cut, lambda _: None, number, task.tasks)
+        records = raw_records(reader, task.cut, lambda _: None, number, task.tasks, keeps_unknown=True)
         return np.array(sorted(tables_of(records, task.cut)), "<i8").tobytes()
 
 
@@ -152,7 +152,7 @@ def read_runs(task: ReadTask, program: FeedProgram, number: int) -> Iterator[byt
         raw_bytes += size
 
     with lend_reader(task.raw_config, task.topics.region_events) as reader, ExitStack() as held:
-        records = raw_records(reader, task.cut, count, number, task.tasks)
+        records = raw_records(reader, task.cut, count, number, task.tasks, keeps_unknown=True)
         chunks: Iterable[RawChunk] = ()
         if number < len(task.cut.chunks):
             images = held.enter_context(lend_reader(task.raw_config, task.topics.images))

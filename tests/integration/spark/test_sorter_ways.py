@@ -18,7 +18,7 @@ from schemas.config.settings import ChangefeedConfig
 from schemas.ids import RegionId, TableId, Ts, physical_ms
 from schemas.rawlog.image_batch import ScanName
 from schemas.rawlog.images import IdRange, KeyRange
-from schemas.rawlog.record_check import RecordDamagedError, RowsCheck, Whose, check_headers
+from schemas.rawlog.record_check import NO_TABLE, RecordDamagedError, RowsCheck, Whose, check_headers
 from schemas.rawlog.region_batch import RegionBatch, decode_region_batch, encode_region_batch
 from schemas.rawlog.row_parts import PART_OVERHEAD_BYTES, cut_record
 from schemas.sink.fence import Fence, decode_fence
@@ -246,6 +246,34 @@ def test_raw_record_that_is_damaged_and_decodes_stops_each_way_only_changefeeds_
     with closing(own.reader(log.topics.region_events, lambda: False)) as reader:
         read = list(raw_records(reader, cut, lambda _: None))  # as a lake's run reads a cut that it cannot hold
     assert [is_damaged(record) for record in read] == [False, True, False]
+
+
+def test_raw_record_of_somebody_else_stops_each_way_and_is_passed_over_where_it_is_named(
+    stack: Addresses, spark: Any, fresh_name: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = RawLog(stack.kafka, fresh_name("up"))
+    log.snapshot([recorded("sbtest1")[0]])
+    log.rows(TABLE, sbtest1_changes(50, START_TS + 1), 1)
+    log.raw(b"hello", 1)
+    upto_ts = Ts(START_TS + 10_000)
+    log.advance(upto_ts)
+    uri, cut = f"blackhole:///{fresh_name('nowhere')}?protocol=canal-json", _cut_to(log, upto_ts)
+    for skipped in ([], ["1:1"]):
+        overlay = {"filter": {"rules": ["sb.*"], "skip-damaged-records": skipped}}
+        with _blackhole_job(log, spark, load_changefeed(uri, overlay)) as (job, preparation):
+            preparation.begin(cut)
+            for way in ("driver", "one task", "tasks"):
+                monkeypatch.setattr(cut_job, "DRIVER_CUT_BYTES_MAX", WAYS[way][0])
+                monkeypatch.setattr(cut_job, "TASK_CUT_BYTES_MAX", WAYS[way][1])
+                if not skipped:
+                    with pytest.raises(RecordDamagedError) as raised:
+                        job.run(cut, preparation, preparation.companions(cut, 1), 1, GIVEN)
+                    fields = raised.value.fields
+                    assert (fields["topic"], fields["partition"], fields["offset"]) == (log.topics.region_events, 1, 1)
+                    continue
+                ran = job.run(cut, preparation, preparation.companions(cut, 1), 1, GIVEN)
+                assert ran.counts.rows == 50, way
+                assert ran.counts.damaged == {DamagedRecord((1, 1), NO_TABLE, Ts(0), True)}, way
 
 
 def test_cut_of_a_blackhole_is_made_each_way_and_written_nowhere(

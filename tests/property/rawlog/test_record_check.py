@@ -14,7 +14,15 @@ from hypothesis import strategies as st
 from schemas.changes import RowChanges
 from schemas.errors import Action
 from schemas.ids import RegionId, TableId
-from schemas.rawlog.record_check import CHECK_HEADER, RawRecord, RecordDamagedError, RowsCheck, Whose, check_headers
+from schemas.rawlog.record_check import (
+    CHECK_HEADER,
+    NO_TABLE,
+    RawRecord,
+    RecordDamagedError,
+    RowsCheck,
+    Whose,
+    check_headers,
+)
 from schemas.rawlog.region_batch import (
     RegionBatch,
     SharedRecord,
@@ -197,6 +205,30 @@ def test_damaged_record_whose_header_tells_nobody_whose_it_is_stops_all() -> Non
             PartJoiner(lambda _: False).take(3, RawRecord.known(damaged, said, WHERE))
         assert "table_id" not in raised.value.fields
         assert len(read(RawRecord.known(sent, said, WHERE))) == 3, "the record itself is what was sent"
+
+
+@given(st.binary(max_size=40), st.none() | st.binary(max_size=40))
+def test_foreign_record_is_kept_for_who_asks_for_it_and_refused_to_all_others(
+    foreign: bytes, said: bytes | None
+) -> None:
+    record = SharedRecord.known(foreign, said, WHERE)
+    joiner = PartJoiner(lambda _: False, keeps_unknown=True)
+    try:
+        PartJoiner().take(3, RawRecord.known(foreign, said, WHERE))
+    except RecordDamagedError as error:
+        due = error
+    else:
+        return  # by chance the head of a record
+    assert joiner.take(3, record) is record
+    assert record.is_unknown
+    head = read_batch_head(record)
+    assert (head.table_id, head.min_commit_ts, head.max_commit_ts) == (NO_TABLE, 0, 2**63 - 1), "within every cut"
+    for read_it in (lambda: decode_region_batch(record), lambda: PartJoiner().take(3, record)):
+        with pytest.raises(RecordDamagedError) as raised:
+            read_it()
+        assert (str(raised.value), raised.value.fields) == (str(due), due.fields)
+        assert "table_id" not in due.fields
+    assert joiner.take(3, record, may_begin=False) is None
 
 
 def test_record_goes_between_processes_with_what_is_said_of_it() -> None:

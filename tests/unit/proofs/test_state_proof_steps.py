@@ -14,6 +14,7 @@ from schemas.flow.chain import check_chain
 from schemas.flow.proof import PROOF_BYTES_MAX, ProofWindow, decode_proof, follow_up, join_windows
 from schemas.ids import TableId, Ts
 from schemas.rawlog.images import IdRange, KeyRange
+from schemas.rawlog.record_check import NO_TABLE
 from schemas.state_proof.carried import CarriedState, StateRecord, decode_state, encode_state
 from schemas.state_proof.row_text import TableProof
 from schemas.tidb.table import ColumnVersion
@@ -115,6 +116,16 @@ def test_table_of_a_skipped_record_has_no_proof_from_there_on_also_after_a_resta
         each.cut(t + 30, t + 40, {A: TableDelta(1, 9, 1)})
         assert (each[A].unproven, each[A].ts) == (RECORD_SKIPPED, t + 30)
         assert each[B].unproven == NO_STATE
+
+
+def test_record_of_which_nobody_can_tell_whose_it_is_takes_the_proofs_of_all_tables(store: SchemaStore) -> None:
+    run, t = _Run(MemoryStates(), store), _from(store)
+    both = LeftOut((IdRange(A, A), IdRange(B, B)), {A: (), B: ()})
+    run.cut(t, t + 10, {A: TableDelta(2, 6, 2), B: TableDelta(1, 3, 1)}, both)
+    run.cut(t + 10, t + 20)
+    assert [run[table].is_proven for table in (A, B)] == [True, True]
+    run.cut(t + 20, t + 30, {A: TableDelta(1, 8, 1)}, lacking={NO_TABLE})
+    assert [run[table].unproven for table in (A, B)] == [RECORD_SKIPPED, RECORD_SKIPPED]
 
 
 def test_image_that_begins_anew_begins_the_proof_anew(store: SchemaStore) -> None:

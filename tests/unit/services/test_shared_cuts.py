@@ -3,7 +3,7 @@
 import gc
 import threading
 import weakref
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
@@ -17,7 +17,14 @@ from schemas.errors import CorruptDataError
 from schemas.flow.flow_sum import FlowSum
 from schemas.ids import RegionId, TableId, Ts
 from schemas.rawlog.images import IdRange, ImageChunk, KeyRange
-from schemas.rawlog.record_check import CHECK_HEADER, RecordDamagedError, RowsCheck, Whose, check_headers
+from schemas.rawlog.record_check import (
+    CHECK_HEADER,
+    NO_TABLE,
+    RecordDamagedError,
+    RowsCheck,
+    Whose,
+    check_headers,
+)
 from schemas.rawlog.region_batch import (
     RegionBatch,
     SharedRecord,
@@ -33,7 +40,8 @@ from sorters.core.flow.ledger import FlowLedger
 from sorters.core.flow.row_ids import sums_of_changes
 from sorters.core.rows.pipeline import EncodedPass
 from sorters.cut.damaged_records import DamagedRecord, DamagedRecords
-from sorters.cut.raw_cut import RawCut
+from sorters.cut.raw_cut import RawCut, read_cut
+from sorters.cut.raw_records import ReadsRanges
 from sorters.cut.worker import gather_rows
 from sorters.service import shared_cuts
 from sorters.service.raw_window import WindowReader
@@ -266,3 +274,36 @@ def test_damaged_record_stops_only_who_wants_its_table_and_does_not_skip_it_shar
             list(chunks)
         assert [raised.value.fields[name] for name in ("partition", "offset", "table_id")] == [3, 17, TABLES[1]]
     assert plain(shared.rows({TABLES[0]}.__contains__)) == intact
+
+
+@pytest.mark.parametrize("foreign", [b"hello", b"", b"\x00garbage"])
+def test_foreign_record_stops_all_who_do_not_name_it_shared_or_alone(foreign: bytes) -> None:
+    def read_all(ranges: Mapping[int, tuple[int, int]]) -> Iterator[tuple[int, int, bytes]]:
+        yield 0, 0, RECORDS[0]
+        yield 0, 1, SharedRecord.known(foreign, None, ("events", 0, 1))
+        yield 0, 2, RECORDS[1]
+
+    alone = read_cut(cast(ReadsRanges, SimpleNamespace(read_all=read_all)), cut(), 1 << 20)
+    assert alone is not None
+    shared = SharedCuts().keep(cut(), alone).shared
+    assert shared is not None
+    assert (alone.tables(cut()), shared.tables()) == ({*TABLES[:2]}, {*TABLES[:2]})
+
+    def gathered(damaged: DamagedRecords) -> list[Iterator[RowChanges]]:
+        wanted = {TABLES[1]}.__contains__
+        return [
+            gather_rows(iter(alone.records), cut(), wanted, None, damaged),
+            shared.rows(wanted, None, damaged),
+        ]
+
+    for skipped in ((), {(0, 2), (1, 1)}):
+        for chunks in gathered(DamagedRecords(skipped)):
+            with pytest.raises(RecordDamagedError) as raised:
+                list(chunks)
+            fields = raised.value.fields
+            assert (fields["topic"], fields["partition"], fields["offset"]) == ("events", 0, 1)
+            assert "table_id" not in fields
+    naming = DamagedRecords({(0, 1)})
+    for chunks in gathered(naming):
+        assert plain(chunks) == {TABLES[1]: ([13], [b"v13"])}
+    assert naming.passed == {DamagedRecord((0, 1), NO_TABLE, Ts(0), True)}

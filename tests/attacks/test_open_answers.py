@@ -9,7 +9,7 @@ from contextlib import ExitStack, closing
 import pytest
 from starlette.types import Message
 
-from consumers.control.api.access.open_answers import PART_BYTES, LongResponse, Shared
+from consumers.control.api.access.open_answers import PART_BYTES, LongResponse, Shared, rest_s
 from consumers.control.api.client import ApiClient
 from consumers.control.api.serving.server import ApiServer
 from tests.support.control.memory_bus import Memory
@@ -56,6 +56,10 @@ def test_who_asks_without_end_has_a_fifth_of_a_thread() -> None:
         return time.monotonic() - began_at
 
     assert asyncio.run(ask()) >= 0.05 * (1 + 5 + 5)
+
+
+def test_where_zookeeper_is_slow_the_next_who_asks_waits_a_second_more() -> None:
+    assert (rest_s(0.1), rest_s(10.0)) == (0.4, 1.0)
 
 
 def test_long_answer_is_sent_in_pieces() -> None:

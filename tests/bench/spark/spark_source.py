@@ -16,7 +16,8 @@ starts a process, which imports pyspark; its own Kafka reader needs none.
 batch that begins at a topic's end.
 
 ``floor_cpu_s`` is Spark's own part of ``follow``: what a Python source of nobody's takes for as many ``batches`` with a
-task each and no row, its query's start included, in the same session. No source in Python is below it.
+task each and no row, its query's start included, in the same session. Ours may be below it, as its processes begin with
+compiled code (:mod:`sorters.source.python_start`).
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """Bounds on what answers cost that anybody may ask for, without a login.
 
 One is made at a time, for all who have asked until then, and then rests: however many ask, it takes a fifth of a
-thread, and as little of ZooKeeper. It is sent part by part, so that who reads slowly holds a part, and not an answer
+thread, and as little of ZooKeeper; where that is slow one thread, less a second between two. It is sent part by part, so that who reads slowly holds a part, and not an answer
 of its own.
 """
 
@@ -17,6 +17,8 @@ T = TypeVar("T")
 
 REST_TIMES: Final = 4.0
 """So many times as long as an answer took to make, the next one is not begun."""
+REST_MAX_S: Final = 1.0
+"""At most: where ZooKeeper is slow, whoever asks whether this capture lives must not wait several times as long."""
 PART_BYTES: Final = 64 << 10
 
 
@@ -42,7 +44,12 @@ class Shared(Generic[T]):
                 return await asyncio.to_thread(make)
             finally:
                 ended_at = monotonic()
-                self._rests_until = ended_at + REST_TIMES * (ended_at - began_at)
+                self._rests_until = ended_at + rest_s(ended_at - began_at)
+
+
+def rest_s(made_s: float) -> float:
+    """Return how long the next one waits after one that took so long."""
+    return min(REST_TIMES * made_s, REST_MAX_S)
 
 
 class LongResponse(Response):

@@ -59,7 +59,7 @@ troubles = {{
 }}
 whole = small_cut.output_records
 
-def troubled(raw, cut, program, encoded_at_ms, on_corrupt, shared, *more):
+def troubled(raw, cut, program, encoded_at_ms, books, shared, **more):
     records, name = list(raw), threading.current_thread().name
     has_rows = bool(records if shared is None else shared.tables())
     for kind, trouble in troubles.items():
@@ -69,7 +69,7 @@ def troubled(raw, cut, program, encoded_at_ms, on_corrupt, shared, *more):
         for _ in range({FLOOD_PIECES}):
             flood()
             yield no_records()
-    yield from whole(iter(records), cut, program, encoded_at_ms, on_corrupt, shared, *more)
+    yield from whole(iter(records), cut, program, encoded_at_ms, books, shared=shared, **more)
 
 small_cut.output_records = troubled
 from compose.cli import main

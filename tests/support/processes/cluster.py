@@ -167,13 +167,15 @@ class Cluster:
             return answer.status, json.load(answer)
 
     def drain(self) -> tuple[str, int]:
-        """Have the owner drain a capture that is not the owner, as soon as it does; return its name and how many spans
-        it had. Another is picked at each attempt: the one before may just have been elected.
+        """Have the owner drain a capture that is not the owner and has spans, as soon as it does; return its name and
+        how many spans it had. Another is picked at each attempt: the one before may just have been elected.
         """
         drained: list[tuple[str, int]] = []
 
         def accepted() -> bool:
             owner, name = self.owner(), self.other()
+            if not self.spans().get(name):  # it has just begun anew, on a machine that stood for a while
+                return False
             path = f"/api/v2/captures/{self.capture_id(name)}/drain"
             # The owner is just being replaced, or the other has just begun anew.
             with contextlib.suppress(OSError, http.client.HTTPException, AssertionError):

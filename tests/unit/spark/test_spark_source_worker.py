@@ -19,7 +19,7 @@ def write_zip(file: Path, *modules: str) -> None:
 def test_zip_file_is_read_again_when_it_has_changed_and_not_otherwise(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file, plain, read = tmp_path / "code.zip", zipimport.zipimporter.invalidate_caches, list[str]()
+    file, plain, read = tmp_path / "code.zip", python_worker._PLAIN, list[str]()
     write_zip(file, "one")
     importer = zipimport.zipimporter(str(file))
 

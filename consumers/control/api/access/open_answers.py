@@ -1,8 +1,8 @@
 """Bounds on what answers cost that anybody may ask for, without a login.
 
 One is made at a time, for all who have asked until then, and then rests: however many ask, it takes a fifth of a
-thread, and as little of ZooKeeper; where that is slow one thread, less a second between two. It is sent part by part, so that who reads slowly holds a part, and not an answer
-of its own.
+thread, and as little of ZooKeeper; where that is slow one thread, less a second between two. It is sent part by part,
+so that who reads slowly holds a part, and not an answer of its own.
 """
 
 import asyncio

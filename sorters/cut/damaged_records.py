@@ -38,10 +38,11 @@ class DamagedRecords:
         if not isinstance(record, RawRecord) or record.damage is None:
             return not is_wanted
         whose, where = record.whose, record.where[1:]
-        if (is_wanted or whose is None) and where not in self._skipped:
+        may_be_wanted = is_wanted or whose is None
+        if may_be_wanted and where not in self._skipped:
             return False
         table_id, max_commit_ts = (NO_TABLE, Ts(0)) if whose is None else (whose.table_id, whose.max_commit_ts)
-        self.passed.add(DamagedRecord(where, table_id, max_commit_ts, is_wanted or whose is None))
+        self.passed.add(DamagedRecord(where, table_id, max_commit_ts, may_be_wanted))
         return True
 
 

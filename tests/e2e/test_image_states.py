@@ -61,7 +61,8 @@ LARGE_ROWS = int(os.environ.get("STATES_ROWS", "100000"))
 ROWS_PER_S = float(os.environ.get("STATES_ROWS_PER_S", "300"))
 LOOKS = int(os.environ.get("STATES_LOOKS", "24"))
 DRAWN = random.Random(int(os.environ.get("STATES_SEED", "1")))
-SCANNED_ROWS_PER_S = 1_500
+SCANNED_ROWS_PER_S = max(1_500, LARGE_ROWS // 60)
+"""An image takes so long that somebody can die in its midst, and not much longer."""
 OLD_TABLES = (
     ("large", "int", LARGE_ROWS),
     *((f"{kind}_{number}", kind, 3_000) for kind in ("int", "common", "wide") for number in (1, 2, 3)),

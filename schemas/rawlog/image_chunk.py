@@ -3,13 +3,15 @@
 from collections.abc import Iterable, Iterator
 
 from schemas.changes import BinaryArray
-from schemas.errors import Action, BusError
+from schemas.errors import Action, BusError, CorruptDataError
 from schemas.rawlog.image_batch import ImageHead, ImageRows, ScanName, decode_image_columns, read_image_record
 from schemas.rawlog.images import ImageChunk
 
 
 class ImageChunkBrokenError(BusError):
-    """The records of a chunk are not what its frontier record tells of; ``fields`` name scan, table and difference."""
+    """The records of a chunk are not what its frontier record tells of; ``fields`` name table, scan, difference, and
+    where in the images topic they stand. No resume passes it: the changefeed is created anew.
+    """
 
     code, action = "rawlog.image_chunk_broken", Action.STOP_CHANGEFEED
 
@@ -61,7 +63,12 @@ class _Joined:
         if len(self._parts) < head.parts:
             return None
         whole = columns if head.parts == 1 else memoryview(b"".join(self._parts))
-        rows = decode_image_columns(head, whole)
+        try:
+            rows = decode_image_columns(head, whole)
+        except CorruptDataError as error:
+            raise self._broken(
+                "a batch does not decode", sequence=head.sequence, reason=error.fields.get("reason")
+            ) from error
         self._check_keys(head, rows.key)
         self._parts, self._sequence, self._at, self._ended = [], self._sequence + 1, head.end, head.last
         self._rows += head.count
@@ -82,6 +89,12 @@ class _Joined:
             raise self._broken("keys lie outside their batch", sequence=head.sequence)
 
     def _broken(self, what: str, **fields: object) -> ImageChunkBrokenError:
+        chunk = self._chunk
+        where = {"partition": chunk.partition, "first_offset": chunk.offsets[0], "last_offset": chunk.offsets[1] - 1}
         return ImageChunkBrokenError(
-            f"chunk of a table image is broken: {what}", table_id=self._chunk.table_id, **self.scan.fields, **fields
+            f"chunk of a table image is broken: {what}",
+            table_id=chunk.table_id,
+            **where,
+            **self.scan.fields,
+            **fields,
         )

@@ -37,18 +37,26 @@ def test_page_of_a_changefeed_masks_secrets_and_keeps_every_digit(api: Api) -> N
 
 
 @pytest.mark.parametrize(
-    ("code", "meaning", "step"),
+    ("code", "meaning", "step", "verbs"),
     [
-        ("sorter.topic_missing", "The topic is not there", "auto-create-topic"),
-        ("rawlog.record_damaged", "A record of the raw log is not the one", "skip-damaged-records"),
+        ("sorter.topic_missing", "The topic is not there", "auto-create-topic", ["update", "resume"]),
+        (
+            "rawlog.record_damaged",
+            "A record of the raw log is not the one",
+            "skip-damaged-records",
+            ["update", "resume"],
+        ),
+        ("rawlog.image_chunk_broken", "The records of a chunk are not", "create it anew", ["remove"]),
     ],
 )
-def test_page_of_a_failed_changefeed_says_what_to_do(api: Api, bus: Memory, code: str, meaning: str, step: str) -> None:
+def test_page_of_a_failed_changefeed_says_what_to_do(
+    api: Api, bus: Memory, code: str, meaning: str, step: str, verbs: list[str]
+) -> None:
     error = ChangefeedError(code=code, message="no topic", time="")
     status = ChangefeedStatus(state="failed", checkpoint_ts=CHECKPOINT, resolved_ts=CHECKPOINT, error=error)
     bus.kept["default", "cf"] = replace(bus.kept["default", "cf"], status=status)
     advice = api.ask("GET", f"{BASE}/changefeeds/cf")[1]["advice"]
-    assert (advice["follows"], advice["verbs"]) == ("needs you", ["update", "resume"])
+    assert (advice["follows"], advice["verbs"]) == ("needs you", verbs)
     assert advice["meaning"].startswith(meaning)
     assert step in " ".join(advice["steps"])
 

@@ -170,6 +170,20 @@ def test_chunk_with_a_record_that_is_damaged_is_refused_and_names_it() -> None:
         assert caught.value.fields["undecoded_record"] == "3:1"
 
 
+def test_chunk_whose_rows_a_disk_has_changed_is_refused_by_the_name_of_a_broken_chunk_and_says_where_it_stands() -> (
+    None
+):
+    rows = rows_of(ONE, *range(20))
+    mine = landed(ONE, scan_of(0), rows)
+    topic = Topic([mine[0], mine[1][:-1] + bytes([mine[1][-1] ^ 1]), *mine[2:]])
+    (raw,) = read_chunks(topic, cut_of(chunk_of(ONE, 0, rows, (0, len(mine)))), lambda _: None)
+    for take in (raw.keys, lambda: list(raw.rows())):
+        with pytest.raises(ImageChunkBrokenError, match="checksum does not fit") as caught:
+            take()
+        where = ("table_id", "partition", "first_offset", "last_offset", "sequence")
+        assert [caught.value.fields[name] for name in where] == [ONE, 3, 0, len(mine) - 1, 1]
+
+
 def test_chunk_that_lacks_a_record_is_refused_before_anything_is_written() -> None:
     raw = raw_chunk(ONE, 0, *range(20))
     with pytest.raises(ImageChunkBrokenError):

@@ -114,11 +114,19 @@ _STEPS: Final[Mapping[str, tuple[tuple[str, ...], tuple[Verb, ...]]]] = {
     "rawlog.record_damaged": (
         (
             'No resume passes it. Add "PARTITION:OFFSET" of the error to skip-damaged-records under [filter].',
-            "Then resume; if another record is damaged, the next error names it: add it beside the first.",
+            'Then resume; if another record is damaged, the next error names it: add it, or "PARTITION:FIRST-LAST".',
             "Resync the table that the error names (on its page): until then it lacks the rows of the record.",
             "Where no table is named, copy the tables anew and resume from the copy's ts.",
         ),
         ("update", "resume"),
+    ),
+    "rawlog.image_chunk_broken": (
+        (
+            "No resume passes it: what was scanned of the table is not what stands in the images topic now.",
+            "Remove the changefeed, and create it anew with the same file.",
+            "If it had its first images already: from its checkpoint, without initial; then ask for the image again.",
+        ),
+        ("remove",),
     ),
     **LAKE_STEPS,
     "sorter.history_lost": (_ANEW, ("resume", "remove")),

@@ -2,7 +2,7 @@
 named, are passed over and noted; any other one, also where nobody can tell whose it is, is for its decoding to refuse.
 """
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -28,7 +28,7 @@ class DamagedRecord:
 class DamagedRecords:
     """Those of one changefeed's cut, or of a part of it."""
 
-    def __init__(self, skipped: Collection[RawOffset] = ()) -> None:
+    def __init__(self, skipped: Container[RawOffset] = ()) -> None:
         """``skipped`` are named by the operator."""
         self._skipped = skipped
         self.passed: set[DamagedRecord] = set()

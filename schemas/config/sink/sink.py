@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from schemas.config.parse.raw_offsets import OffsetRange, RawOffsets
 from schemas.config.parse.secret import SecretUrl
 from schemas.config.parse.section import INT64_MAX, at_least, between, each, section, setting
 from schemas.config.sink.iceberg import IcebergConfig
@@ -143,10 +144,12 @@ class EventFilterRule:
     ignore_update_only_columns: tuple[str, ...] = ()
 
 
-def _raw_place(text: str) -> str | None:
-    partition, _, offset = text.partition(":")
-    is_place = all(number.isascii() and number.isdigit() and len(number) < 20 for number in (partition, offset))
-    return None if is_place else 'must be "PARTITION:OFFSET" of a record of the raw log'
+def _raw_offsets(text: str) -> str | None:
+    try:
+        OffsetRange.parse(text)
+    except ValueError as error:
+        return str(error)
+    return None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,15 +160,16 @@ class FilterConfig:
     """Table-filter rules, the last that matches decides. An empty list is replaced by ``*.*``."""
     ignore_txn_start_ts: tuple[int, ...] = setting((), check=each(between(0, INT64_MAX)))
     """Transactions, rows and DDL, to drop."""
-    skip_damaged_records: tuple[str, ...] = setting((), check=each(_raw_place))
-    """Damaged records of the raw log to pass over, each ``PARTITION:OFFSET``; their tables want a resync then."""
+    skip_damaged_records: tuple[str, ...] = setting((), check=each(_raw_offsets))
+    """Damaged records of the raw log to pass over, each text ``PARTITION:OFFSET`` or ``PARTITION:FIRST-LAST``; their
+    tables want a resync then.
+    """
     event_filters: tuple[EventFilterRule, ...] = ()
 
     @property
-    def skipped_records(self) -> frozenset[tuple[int, int]]:
-        """Partition and offset of each of ``skip-damaged-records``."""
-        pairs = (text.split(":") for text in self.skip_damaged_records)
-        return frozenset((int(partition), int(offset)) for partition, offset in pairs)
+    def skipped_records(self) -> RawOffsets:
+        """What ``skip-damaged-records`` names."""
+        return RawOffsets.parse(self.skip_damaged_records)
 
     def __post_init__(self) -> None:
         if not self.rules:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, tzinfo
 
+from schemas.config.parse.raw_offsets import RawOffsets
 from schemas.config.settings import ChangefeedConfig
 from schemas.config.sink.storage_uri import parse_storage_uri
 from schemas.errors import ConfigError
@@ -76,7 +77,7 @@ class CompiledFeed:
     active_active: bool = False
     """Every table is ACTIVE_ACTIVE, and only its DELETEs are left out (``enable-active-active``)."""
     ignore_start_ts: frozenset[int] = frozenset()
-    skipped_records: frozenset[tuple[int, int]] = frozenset()
+    skipped_records: RawOffsets = RawOffsets()
     """Raw partitions and offsets of damaged records that an operator lets be passed over."""
     zone: tzinfo = UTC
     """That rows are mounted in."""

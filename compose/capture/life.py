@@ -58,6 +58,7 @@ from producers.pull.puller import STOP_FLUSH_S, Puller
 from schemas.errors import Action, BusError
 from schemas.ids import CaptureId
 from schemas.nodes.changefeed import ZkPaths
+from schemas.rawlog.topic_settings import Complaint
 from schemas.rawlog.topics import raw_topics
 
 if TYPE_CHECKING:
@@ -81,11 +82,12 @@ class Capture:
         at_once: threading.Event | None = None,
         services: ServiceFleet | None = None,
         sessions: SessionFile | None = None,
+        warned: set[Complaint] | None = None,
     ) -> None:
         """``stopping``: hand over and leave. ``at_once``: leave. ``services``: the sorter services of this process.
-        ``sessions``: where its sessions are noted.
+        ``sessions``: where its sessions are noted. ``warned``: what its lives have said of raw topics.
         """
-        self._sessions = sessions
+        self._sessions, self._warned = sessions, set[Complaint]() if warned is None else warned
         self._options, self._stopping, self._api = options, stopping, api
         self._at_once, self._services = at_once or threading.Event(), services
         self.capture_id = CaptureId(str(uuid.uuid4()))
@@ -150,7 +152,7 @@ class Capture:
         # Whoever is registered hears of every owner from then on: those before it are not obeyed.
         revision = election.revision()
         ensure_raw_topics(options.kafka, topics, self._settings.raw_log)
-        check_topics(options.kafka, topics)
+        check_topics(options.kafka, topics, self._warned)
         with contextlib.closing(FrontierTopic(options.kafka, topics.frontier)) as frontier:
             record = frontier.newest()
         self._puller = puller = Puller(

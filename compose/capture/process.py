@@ -19,6 +19,7 @@ from compose.collector import OF_CAPTURE, spare_old_objects
 from compose.quick_imports import quick_imports
 from edges.zookeeper.session_file import SessionFile
 from schemas.errors import Action, BusError
+from schemas.rawlog.topic_settings import Complaint
 
 if TYPE_CHECKING:
     from consumers.control.api.serving.server import ApiServer
@@ -47,10 +48,10 @@ def run_capture(options: CaptureOptions, stopping: threading.Event | None = None
     ):
         with quick_imports():  # only now, as the service, which has as much to import, is on its way already
             from compose.capture.life import Capture
-        pause_s, serving = RETRY_FIRST_S, False
+        pause_s, serving, warned = RETRY_FIRST_S, False, set[Complaint]()
         while not stopping.is_set():
             began_at = time.monotonic()
-            capture = Capture(options, stopping, api, at_once, services, sessions)
+            capture = Capture(options, stopping, api, at_once, services, sessions, warned)
             try:
                 capture.serve()
             except BusError as error:

@@ -48,8 +48,13 @@ class Complaint:
     loses: bool
     """Records are lost for certain, in time: nothing may be built on it. Else: when brokers fail."""
 
+    @property
+    def text(self) -> str:
+        """What is seen and what is wanted, without the topic."""
+        return f"{self.setting} is {self.seen}, wanted: {self.allowed}"
+
     def __str__(self) -> str:
-        return f"{self.topic}: {self.setting} is {self.seen}, wanted: {self.allowed}"
+        return f"{self.topic}: {self.text}"
 
 
 def complaints(topics: RawTopics, seen: Mapping[str, SeenTopic]) -> list[Complaint]:

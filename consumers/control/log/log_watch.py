@@ -11,7 +11,7 @@ from edges.kafka.topic_state import seen_topics, topic_states
 from schemas.errors import Action, BusError
 from schemas.rawlog.frontier import NO_TOPIC_IDS, FrontierRecord, TopicIds
 from schemas.rawlog.log_state import check_raw_log, topic_ids
-from schemas.rawlog.topic_settings import RawTopicSettingsError, check_settings
+from schemas.rawlog.topic_settings import Complaint, RawTopicSettingsError, check_settings
 from schemas.rawlog.topics import RawTopics
 
 log = logging.getLogger(__name__)
@@ -33,16 +33,23 @@ def look_at_log(kafka: KafkaAccess, topics: RawTopics, record: FrontierRecord | 
     return topic_ids(topics, states) if states else NO_TOPIC_IDS
 
 
-def check_topics(kafka: KafkaAccess, topics: RawTopics) -> None:
-    """Check how the raw topics are set, and warn of what loses records when brokers fail.
+def check_topics(kafka: KafkaAccess, topics: RawTopics, warned: set[Complaint]) -> None:
+    """Check how the raw topics are set, and warn of what loses records when brokers fail, a line a topic.
+
+    Args:
+        warned: what this process has warned of; what is there already is not said again.
 
     Raises:
         RawTopicSettingsError: records get lost for certain.
         KafkaUnreachableError: the brokers do not answer.
     """
     seen = seen_topics(kafka.config(), (topics.region_events, topics.ddl, topics.frontier, topics.images))
-    for complaint in check_settings(topics, seen):
-        log.warning("raw topic is not safe", extra={"code": RawTopicSettingsError.code, "said": str(complaint)})
+    fresh = [complaint for complaint in check_settings(topics, seen) if complaint not in warned]
+    warned.update(fresh)
+    for name in dict.fromkeys(complaint.topic for complaint in fresh):
+        said = "; ".join(complaint.text for complaint in fresh if complaint.topic == name)
+        extra = {"code": RawTopicSettingsError.code, "topic": name, "said": said}
+        log.warning("raw topic is not safe: records get lost where a broker falls", extra=extra)
 
 
 @contextlib.contextmanager

@@ -19,6 +19,7 @@ from compose.simulation.processors.run import outcome_of
 from compose.simulation.processors.world import ChangefeedWorld
 from consumers.control.core.replication.captures import CaptureSet
 from consumers.control.core.replication.messages import Checkpoint
+from consumers.processors.apply.opened_partition import OpenedPartition
 from consumers.processors.apply.share import DatabaseShare
 from consumers.processors.core.apply import barrier, barriers, leader
 from consumers.processors.core.apply.barrier import Checked, DdlBarrier, Message, Order, Phase, step
@@ -229,21 +230,21 @@ def _hears_the_first(self: PartitionFence, fence: bytes, position: bytes, *, is_
     return fence == self._newest
 
 
-def _passes_at_once(self: DatabaseShare) -> None:
-    for part, waiting in self.queues.items():
-        if waiting.barrier is not None and part not in self._keeps:
-            self._stored[part] = waiting.barrier.position
-            waiting.pass_barrier(waiting.barrier.position)
+def _passes_at_once(self: OpenedPartition, _: bytes) -> None:
+    if (mark := self.queue.barrier) is not None and self.keeping is None:
+        self.stored = mark.position
+        self.queue.pass_barrier(mark.position)
 
 
-def _keeps_by_what_is_stored(self: DatabaseShare, part: int) -> bool:
+def _keeps_by_what_is_stored(self: OpenedPartition, passed_ddl: bytes) -> bool:
     """Positions of partitions without rows stay where a new leader has found them."""
-    return bool(_may_keep(self, part) and self._stored[part] >= self._barrier.passed_ddl)
+    return _may_keep(self, passed_ddl) and self.stored >= passed_ddl
 
 
 def _ends_at_once(self: DatabaseShare) -> list[WorkOrder]:
-    done = list(self._ending.values())
-    self._ending.clear()
+    done = [at.ending for at in self._partitions.values() if at.ending is not None]
+    for at in self._partitions.values():
+        at.ending = None
     return done
 
 
@@ -267,7 +268,7 @@ def _begins_anew(self: leader.Leader) -> None:
 
 _stands, _post_init, _gather = barrier._stands, Barriers.__post_init__, Barriers._gather
 _claim, _with_alive, _begin = PartitionQueue.claim, CaptureSet.with_alive, leader.Leader.__post_init__
-_passes, _may_keep = PartitionFence.passes, DatabaseShare._may_keep
+_passes, _may_keep = PartitionFence.passes, OpenedPartition.may_keep
 
 
 @pytest.mark.parametrize(
@@ -285,8 +286,8 @@ _passes, _may_keep = PartitionFence.passes, DatabaseShare._may_keep
         (PartitionFence, "passes", _passes_all),
         (PartitionFence, "passes", _forgets_what_comes_late),
         (PartitionFence, "passes", _hears_the_first),
-        (DatabaseShare, "_pass_ddls", _passes_at_once),
-        (DatabaseShare, "_may_keep", _keeps_by_what_is_stored),
+        (OpenedPartition, "pass_ddl", _passes_at_once),
+        (OpenedPartition, "may_keep", _keeps_by_what_is_stored),
         (DatabaseShare, "_end", _ends_at_once),
         (PartitionExecutor, "_as_announced", _says_all),
         *([(SimDestination, "_may_move", _anybody_moves)] if MORE else []),

@@ -86,7 +86,8 @@ class _Share(DatabaseShare):
 
     def finish(self) -> None:
         """See there: the process waits, and the world goes on."""
-        self._world.wait_for(self._who, lambda: all(future.done() for future, _ in self._claims.values()))
+        under_way = [at.applying.seconds for at in self._partitions.values() if at.applying is not None]
+        self._world.wait_for(self._who, lambda: all(seconds.done() for seconds in under_way))
         super().finish()
 
 

@@ -10,7 +10,7 @@ import logging
 import queue
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -19,14 +19,13 @@ import pymysql
 from consumers.control.core.replication.messages import Barrier
 from consumers.processors.apply.connection import IDLE_MAX_S, Connection
 from consumers.processors.apply.destination import DatabaseDestination, PartitionPosition
+from consumers.processors.apply.opened_partition import Applying, Keeping, OpenedPartition, PartitionCounts
 from consumers.processors.core.apply.executor import PartitionProgress, Work, WorkOrder
-from consumers.processors.core.apply.partition import Claim, DdlMark, PartitionQueue, covered_ts
-from consumers.processors.core.flow_book import FlowBook
+from consumers.processors.core.apply.partition import Claim, DdlMark, PartitionQueue
 from consumers.processors.handover import Handover, Taken
 from consumers.processors.sink_source import SinkRecord, Source
+from schemas.errors import InvariantBrokenError
 from schemas.ids import Ts
-from schemas.sink.position import POSITION_CLASS_AT, PositionClass
-from schemas.sink_figures import LEAST_ROWS, LEAST_US, NO_FIGURES, SinkFigures, microseconds
 
 log = logging.getLogger(__name__)
 Result = TypeVar("Result")
@@ -69,26 +68,15 @@ class DatabaseShare:
     ) -> None:
         """Begin without any partition."""
         self._source, self._destination, self._settings, self._clock = source, destination, settings, clock
-        self.queues: dict[int, PartitionQueue] = {}
-        self._stored: dict[int, bytes] = {}
-        """Where each partition stands in the destination."""
-        self._read_ts: dict[int, Ts] = {}
-        self._rows: dict[int, int] = {}
-        self._figures: dict[int, SinkFigures] = {}
-        self._done_at: dict[int, float] = {}
-        """When the last transaction of each partition ended."""
-        self._books: dict[int, FlowBook] = {}
+        self._partitions: dict[int, OpenedPartition] = {}
+        self._counts: dict[int, PartitionCounts] = {}
         """Of all partitions that it has had."""
-        self._ending: dict[int, WorkOrder] = {}
         self._expected: Mapping[int, PartitionPosition] = {}
         self._expected_at = 0.0
         self._pool = ThreadPoolExecutor(settings.worker_count + 1, thread_name_prefix="apply")
         self._handover = Handover(source, self._pool, self._locate, self._take)
         self._connections: queue.LifoQueue[tuple[Connection, float]] = queue.LifoQueue()
         """Those that nobody uses, and since when."""
-        self._claims: dict[int, tuple[Future[tuple[float, float]], Claim]] = {}
-        self._keeps: dict[int, tuple[Future[None], PartitionPosition]] = {}
-        self._paused: set[int] = set()
         self._barrier = Barrier(Ts(0))
         self._kept_at = self._noted_at = clock()
         self.rows_total = 0
@@ -101,37 +89,27 @@ class DatabaseShare:
         self._expected, self._expected_at = positions, self._clock()
 
     def obey(self, orders: list[WorkOrder]) -> None:
-        """Begin what the executor orders; :meth:`turn` returns what is done."""
+        """Begin what the executor orders; :meth:`turn` returns what is done.
+
+        Raises:
+            InvariantBrokenError: a partition is to be forgotten of which something is under way.
+        """
         for order in orders:
             if order.work is Work.FORGET:
-                for known in (self.queues, self._stored, self._read_ts, self._done_at):
-                    known.pop(order.partition, None)
-                self._paused.discard(order.partition)
+                forgotten = self._partitions.pop(order.partition, None)
+                if forgotten is not None and forgotten.is_busy:
+                    raise InvariantBrokenError("partition is forgotten with work under way", partition=order.partition)
             elif order.work is Work.END:
-                self._ending[order.partition] = order
+                self._partitions[order.partition].ending = order
         self._handover.obey(orders)
 
     def progress(self, partition: int) -> PartitionProgress:
         """Return how far an opened partition is."""
-        at = self.queues[partition]
-        # A position that is being written must not be overtaken by the leader's, who writes it when all stand.
-        mark = None if partition in self._keeps else at.barrier
-        barrier_ts = self._barrier.global_barrier_ts
-        return PartitionProgress(
-            applied_ts=at.applied_ts,
-            read_ts=max(self._read_ts[partition], at.applied_ts),
-            ddl=b"" if mark is None else mark.position,
-            ddl_offset=0 if mark is None else mark.offset,
-            stands_at=barrier_ts if at.stands_at(barrier_ts) else Ts(0),
-            rows_total=self._rows[partition],
-            windows_proven=at.flow.proven,
-            windows_unproven=at.flow.unproven,
-            sink=self._figures[partition],
-        )
+        return self._partitions[partition].progress(self._barrier.global_barrier_ts)
 
     def mark(self, position: bytes) -> DdlMark | None:
         """Return the DDL at ``position`` if a partition of ours stands at it."""
-        marks = (at.barrier for at in self.queues.values())
+        marks = (at.queue.barrier for at in self._partitions.values())
         return next((mark for mark in marks if mark is not None and mark.position == position), None)
 
     # -- the work ------------------------------------------------------------------------------------------------------
@@ -147,10 +125,10 @@ class DatabaseShare:
             BusError: everything is over.
         """
         self._barrier = barrier
-        busy = bool(is_restless or self._claims or self._keeps or self._handover.is_busy)
+        busy = is_restless or self._handover.is_busy or any(at.is_busy for at in self._partitions.values())
         for record in self._source.poll(BUSY_POLL_S if busy else IDLE_POLL_S):
-            if record.partition in self.queues:
-                self._feed(record)
+            if (at := self._partitions.get(record.partition)) is not None:
+                at.feed(record)
             else:
                 self._handover.add(record)
         self._gather()
@@ -168,7 +146,7 @@ class DatabaseShare:
         Raises:
             BusError: one did not.
         """
-        wait([future for future, _ in self._claims.values()])
+        wait([at.applying.seconds for at in self._partitions.values() if at.applying is not None])
         self._gather()
 
     def close(self) -> None:
@@ -191,57 +169,45 @@ class DatabaseShare:
     def _begin(self, partition: int, at: PartitionPosition, records: list[SinkRecord]) -> None:
         """Apply a partition from where it is now."""
         settings = self._settings
-        self.queues[partition] = PartitionQueue(
-            partition, at.position, at.next_offset, settings.ignore_start_ts, settings.topic
+        opened = OpenedPartition(
+            PartitionQueue(partition, at.position, at.next_offset, settings.ignore_start_ts, settings.topic),
+            at.position,
+            self._counts.setdefault(partition, PartitionCounts()),
         )
-        self.queues[partition].flow.go_on(self._books.get(partition))
-        self._books[partition] = self.queues[partition].flow
-        self._stored[partition] = at.position
-        self._read_ts[partition] = covered_ts(at.position)
-        self._rows.setdefault(partition, 0)
-        self._figures.setdefault(partition, NO_FIGURES)
+        self._partitions[partition] = opened
         for record in records:
-            self._feed(record)
+            opened.feed(record)
 
     def _end(self) -> list[WorkOrder]:
         """Keep where partitions that are given away stand, once nothing of them is under way."""
         done = []
-        for part, order in list(self._ending.items()):
-            if part in self._claims or part in self._keeps:
+        for part, at in self._partitions.items():
+            if at.ending is None or at.is_busy:
                 continue
-            at = self.queues[part]
-            if self._may_keep(part):
-                self._submit_keep(part, PartitionPosition(at.applied, at.offset))
+            if at.may_keep(self._barrier.passed_ddl):
+                self._submit_keep(part, at)
                 continue
-            self._source.note({part: at.offset})
-            figures = {**at.flow.figures, "late_records": at.late_records}
+            queue = at.queue
+            self._source.note({part: queue.offset})
+            figures = {**queue.flow.figures, "late_records": queue.late_records}
             log.info("partition is given away", extra={"partition": part, **figures})
-            del self._ending[part]
-            done.append(order)
+            done.append(at.ending)
+            at.ending = None
         return done
-
-    def _feed(self, record: SinkRecord) -> None:
-        partition, position = record.partition, record.position
-        is_taken = self.queues[partition].feed(
-            position=position, offset=record.offset, key=record.key, value=record.value, fence=record.fence
-        )
-        if is_taken and position[POSITION_CLASS_AT] == PositionClass.WATERMARK:
-            self._read_ts[partition] = max(self._read_ts[partition], covered_ts(position))
 
     # Rows.
 
     def _hand_out(self) -> None:
-        for part, waiting in self.queues.items():
-            if part in self._claims or part in self._keeps or part in self._ending:
+        for part, at in self._partitions.items():
+            if at.is_busy or at.ending is not None:
                 continue
-            claim = waiting.claim(
+            claim = at.queue.claim(
                 self._settings.max_txn_row,
                 bytes_max=CLAIM_BYTES_MAX,
                 barrier_ts=self._barrier.global_barrier_ts,
             )
             if claim is not None:
-                before = self._stored[part]
-                self._claims[part] = self._pool.submit(self._apply, part, before, claim, self._clock()), claim
+                at.applying = Applying(claim, self._pool.submit(self._apply, part, at.stored, claim, self._clock()))
 
     def _apply(self, part: int, before: bytes, claim: Claim, since_s: float) -> tuple[float, float]:
         """Return how long the claim has waited, and how long it took."""
@@ -271,73 +237,42 @@ class DatabaseShare:
 
     def _gather(self) -> None:
         """Take in what workers have done."""
-        for part, (future, claim) in list(self._claims.items()):
-            if future.done():
-                self._count(part, claim, *future.result())
-                del self._claims[part]
-                self._stored[part] = claim.position
-                self.queues[part].arrived()
-                self._rows[part] += len(claim.rows)
-                self.rows_total += len(claim.rows)
-        for part, (kept, at) in list(self._keeps.items()):
-            if kept.done():
-                kept.result()
-                del self._keeps[part]
-                self._stored[part] = at.position
-
-    def _count(self, part: int, claim: Claim, queued_s: float, took_s: float) -> None:
-        known, now = self._figures[part], self._clock()
-        round_s, self._done_at[part] = now - self._done_at.get(part, now - queued_s - took_s), now
-        self._figures[part] = SinkFigures(
-            flushes_us=known.flushes_us.of(microseconds(took_s), LEAST_US),
-            queued_us=known.queued_us.of(microseconds(queued_s), LEAST_US),
-            batch_rows=known.batch_rows.of(len(claim.rows), LEAST_ROWS),
-            rounds_us=known.rounds_us.of(microseconds(round_s), LEAST_US),
-        )
+        for at in self._partitions.values():
+            if at.is_busy:
+                self.rows_total += at.gather(self._clock())
 
     def _pass_ddls(self) -> None:
-        """Go on behind DDLs that have run: the leader has moved these partitions' positions behind them."""
-        for part, waiting in self.queues.items():
-            mark = waiting.barrier
-            if mark is not None and mark.position <= self._barrier.passed_ddl and part not in self._keeps:
-                waiting.pass_barrier(mark.position)
-                self._stored[part] = mark.position
+        for at in self._partitions.values():
+            at.pass_ddl(self._barrier.passed_ddl)
 
     # Bounds and notes.
 
     def _throttle(self) -> None:
-        for part, waiting in self.queues.items():
-            full = waiting.waiting_bytes > WAITING_BYTES_MAX and waiting.can_wait
-            if full and part not in self._paused:
-                self._paused.add(part)
+        for part, at in self._partitions.items():
+            queue = at.queue
+            is_full = queue.waiting_bytes > WAITING_BYTES_MAX and queue.can_wait
+            if is_full and not at.is_paused:
+                at.is_paused = True
                 self._source.pause(part)
-            elif part in self._paused and (waiting.waiting_bytes < WAITING_BYTES_MAX // 2 or not waiting.can_wait):
-                self._paused.discard(part)
+            elif at.is_paused and (queue.waiting_bytes < WAITING_BYTES_MAX // 2 or not queue.can_wait):
+                at.is_paused = False
                 self._source.resume(part)
 
     def _keep_and_note(self) -> None:
         now = self._clock()
         if now - self._noted_at >= NOTE_S:
             self._noted_at = now
-            self._source.note({part: waiting.offset for part, waiting in self.queues.items()})
+            self._source.note({part: at.queue.offset for part, at in self._partitions.items()})
         if now - self._kept_at < KEEP_S:
             return
         self._kept_at = now
-        for part, waiting in self.queues.items():
-            if part not in self._claims and part not in self._keeps and self._may_keep(part):
-                self._submit_keep(part, PartitionPosition(waiting.applied, waiting.offset))
+        for part, at in self._partitions.items():
+            if not at.is_busy and at.may_keep(self._barrier.passed_ddl):
+                self._submit_keep(part, at)
 
-    def _may_keep(self, part: int) -> bool:
-        """Tell whether a position may be written: not while the leader may be moving it behind a DDL.
-
-        Who has read beyond all DDLs that have run stands at none of them. By what is stored that cannot be told: a new
-        leader takes the highest position of all for what has run, and a partition without rows is stored below it.
-        """
-        at = self.queues[part]
-        return at.applied != self._stored[part] and at.barrier is None and at.applied >= self._barrier.passed_ddl
-
-    def _submit_keep(self, part: int, at: PartitionPosition) -> None:
-        self._keeps[part] = self._pool.submit(self._keep, part, self._stored[part], at), at
+    def _submit_keep(self, part: int, at: OpenedPartition) -> None:
+        position = at.position
+        at.keeping = Keeping(position, self._pool.submit(self._keep, part, at.stored, position))
 
     def _keep(self, part: int, before: bytes, at: PartitionPosition) -> None:
         self._with_connection(lambda connection: self._destination.keep(connection, part, before, at))

@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from schemas.flow.proof import ProofWindow
 from schemas.ids import Ts, physical_ms
@@ -70,57 +70,76 @@ class Epoch:
     cuts: tuple[Cut, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochSources:
+    """Where epochs are read."""
+
+    frontier: FrontierSource
+    frontier_topic: str
+    schemas: SchemaSource
+    folder: Folder
+    """Of the streaming query that runs a backlog."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochWork:
+    """Who prepares cuts and runs them."""
+
+    preparation: Preparation
+    job: CutJob
+    share: FeedShare = field(default_factory=WholeProcess)
+    """Is asked before each cut, and told what it takes of the process."""
+    states: Callable[[], StateProofs | None] = lambda: None
+    """What carries the state proofs of the changefeed's tables; None: no table has one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochBounds:
+    """From where to where a run goes, and what it waits for."""
+
+    origin_ts: Ts
+    """Where the first epoch begins."""
+    checkpoint_ts: Ts
+    """What is downstream already."""
+    target_ts: Ts | None
+    """Where the changefeed ends; None: nowhere."""
+    image_name: str = ""
+    """What frontier records call the changefeed where they say of table images; '': it goes by none."""
+    waits_at: Ts | None = None
+    """Where it stands until frontier records know it; None: they need not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochControl:
+    """Who lets a run go on, and hears how far it is."""
+
+    begin: Callable[[BegunEpoch], Leave]
+    """Writes down what is begun, and asks for leave to write the epoch's first cut."""
+    ask: Callable[[], Leave]
+    """Asks for leave to write each of the others."""
+    note: Callable[[CutProgress], None]
+    """Hears of each cut that is finished."""
+    stopping: Callable[[], bool]
+    """While it says so no further cut is begun."""
+
+
 class Epochs:
     """Plans and runs epochs, one at a time and in order."""
 
-    def __init__(  # noqa: PLR0913 # the parts of a run, wired once
-        self,
-        *,
-        frontier: FrontierSource,
-        frontier_topic: str,
-        folder: Folder,
-        schemas: SchemaSource,
-        preparation: Preparation,
-        job: CutJob,
-        origin_ts: Ts,
-        checkpoint_ts: Ts,
-        target_ts: Ts | None,
-        on_begin: Callable[[BegunEpoch], Leave],
-        ask: Callable[[], Leave],
-        on_progress: Callable[[CutProgress], None],
-        stopping: Callable[[], bool],
-        share: FeedShare | None = None,
-        image_name: str = "",
-        waits_at: Ts | None = None,
-        states: Callable[[], StateProofs | None] = lambda: None,
-    ) -> None:
-        """``origin_ts`` is where the first epoch begins; ``checkpoint_ts`` what is downstream already.
-
-        ``on_begin`` writes down what is begun, and asks for leave to write the epoch's first cut; ``ask`` asks for the
-        others'. While ``stopping`` no further cut is begun. ``share`` is asked before each cut. ``image_name`` is what
-        frontier records call the changefeed where they say of table images; '': it goes by none. ``waits_at`` is where
-        it stands until they know it; None: it need not be known. ``states`` returns what carries the state proofs of
-        its tables; None: none has one.
-        """
-        self._states = states
+    def __init__(self, sources: EpochSources, work: EpochWork, bounds: EpochBounds, control: EpochControl) -> None:
+        self._sources, self._control = sources, control
+        self._preparation, self._job, self._share, self._states = work.preparation, work.job, work.share, work.states
+        self._origin_ts, self._target_ts = bounds.origin_ts, bounds.target_ts
+        self._checkpoint_ts = bounds.checkpoint_ts
         self._imaged = ImagedFrontier(
-            frontier, self._of_tables, image_name=image_name, waits_at=waits_at, origin_ts=origin_ts
+            sources.frontier,
+            self._of_tables,
+            image_name=bounds.image_name,
+            waits_at=bounds.waits_at,
+            origin_ts=bounds.origin_ts,
         )
-        self._share = share or WholeProcess()
-        self._frontier = frontier
-        self._frontier_topic = frontier_topic
-        self._folder = folder
-        self._schemas = schemas
-        self._preparation = preparation
-        self._job = job
-        self._origin_ts = origin_ts
-        self._checkpoint_ts = checkpoint_ts
-        self._target_ts = target_ts
-        self._on_begin = on_begin
-        self._ask = ask
-        self._on_progress = on_progress
-        self._stopping = stopping
         self._last: tuple[int, FrontierRecord] | None = None
+        """Up to which frontier offset all has been run, and where a reader stands there."""
         self._ended_s = time.monotonic()
         """When the last cut had ended."""
 
@@ -131,13 +150,13 @@ class Epochs:
 
     def run_logged(self, number: int) -> None:
         """Run an epoch of the streaming query, whose offset log has it: the body of ``foreachBatch``."""
-        self.run(self.plan(*epoch_offsets(self._folder, self._frontier_topic, number)), backlog=True)
+        self.run(self.plan(*epoch_offsets(self._sources.folder, self._sources.frontier_topic, number)), backlog=True)
 
     def plan(self, start: int, end: int, records: Iterable[FrontierRecord] | None = None) -> Epoch:
         """Return the epoch of the frontier records at ``[start, end)``, which are read unless they are given."""
         record = self._record_before(start)
         base, frontiers = self.frontier_of(record), []
-        for read in self._frontier.read(start, end) if records is None else records:
+        for read in self._sources.frontier.read(start, end) if records is None else records:
             record = follow_frontier(record, read)
             frontiers.append(self.frontier_of(record))
         after_ts = max(self._origin_ts, base.resolved_ts)
@@ -150,10 +169,10 @@ class Epochs:
         ``repeat``: an earlier run has begun it, so it goes to the partitions that topics had then. ``backlog``: a
         streaming query runs it.
         """
-        begun: BegunEpoch | None = BegunEpoch(self._frontier_topic, self._checkpoint_ts, epoch.start, epoch.end)
+        begun: BegunEpoch | None = BegunEpoch(self._sources.frontier_topic, self._checkpoint_ts, epoch.start, epoch.end)
         for cut in self.missing(epoch):
-            self._share.wait_for_quota(self._stopping)
-            if self._stopping():
+            self._share.wait_for_quota(self._control.stopping)
+            if self._control.stopping():
                 return
             if begun is not None and not repeat:
                 self._preparation.follow_growth(cut.after_ts)
@@ -172,7 +191,7 @@ class Epochs:
     def _of_tables(self, record: FrontierRecord) -> ChangefeedFrontier:
         if not (record.held or record.held_ddl):
             return frontier_for(record, lambda _: False)
-        frontier = frontier_of_tables(record, self._schemas, self._preparation.feed)
+        frontier = frontier_of_tables(record, self._sources.schemas, self._preparation.feed)
         if frontier.resolved_ts <= self._checkpoint_ts:
             # No cut will come that could fail at a job which is held.
             self._preparation.check_jobs(self._checkpoint_ts)
@@ -186,7 +205,7 @@ class Epochs:
     def _record_before(self, offset: int) -> FrontierRecord:
         if self._last is not None and self._last[0] == offset:
             return self._last[1]
-        return self._frontier.record_before(offset)
+        return self._sources.frontier.record_before(offset)
 
     def _run_cut(self, cut: Cut, resolved_ts: Ts, begun: BegunEpoch | None, *, backlog: bool) -> None:
         """Run a cut. ``begun``: the epoch, if this is the first one that is run of it."""
@@ -195,10 +214,10 @@ class Epochs:
         with self._share.preparing():
             program = self._preparation.begin(cut)
             if states is not None:
-                cut = states.plan(cut, self._schemas.store, self._preparation.feed)
+                cut = states.plan(cut, self._sources.schemas.store, self._preparation.feed)
         # Messages carry the time at which they were encoded; a wall clock would make a repeated message another one.
         encoded_at_ms = physical_ms(cut.upto_ts)
-        leave = self._ask() if begun is None else self._on_begin(begun)
+        leave = self._control.ask() if begun is None else self._control.begin(begun)
         try:
             ran = self._write(cut, program, encoded_at_ms, leave, backlog=backlog)
         except Exception:
@@ -215,7 +234,7 @@ class Epochs:
         before_s, self._ended_s = self._ended_s, time.monotonic()
         cut_s = self._ended_s - started
         _log_corrupt(counts.corrupt)
-        self._on_progress(
+        self._control.note(
             CutProgress(
                 checkpoint_ts=cut.upto_ts,
                 resolved_ts=resolved_ts,

@@ -20,7 +20,7 @@ from sorters.core.cut.beginning import Beginning, BegunEpoch, decode_begun, enco
 from sorters.core.cut.cut_plan import is_backlog
 from sorters.cut.leave import Leave
 from sorters.log.failures import HistoryLostError, bus_error
-from sorters.run.epochs import CutProgress, Epochs
+from sorters.run.epochs import CutProgress, EpochBounds, EpochControl, Epochs, EpochSources, EpochWork
 from sorters.run.nodes.begun_store import BegunStore
 from sorters.run.proofs.proof_log import ProofLog
 from sorters.run.proofs.state_proofs import StateProofs
@@ -238,23 +238,26 @@ class FeedRun:
 
     def _epochs(self, origin_ts: Ts) -> Epochs:
         return Epochs(
-            frontier=self._frontier,
-            frontier_topic=self._frontier_topic,
-            folder=self._folder,
-            schemas=self._sources.schemas,
-            preparation=self._parts.preparation,
-            job=self._job,
-            origin_ts=origin_ts,
-            checkpoint_ts=self._checkpoint_ts,
-            target_ts=self._target_ts,
-            on_begin=self._begin,
-            ask=self._ask,
-            on_progress=self._note,
-            stopping=self._stopping.is_set,
-            share=self._share,
-            image_name=self._image_name,
-            waits_at=self._waits_at,
-            states=lambda: self._states,
+            EpochSources(
+                frontier=self._frontier,
+                frontier_topic=self._frontier_topic,
+                schemas=self._sources.schemas,
+                folder=self._folder,
+            ),
+            EpochWork(
+                preparation=self._parts.preparation,
+                job=self._job,
+                share=self._share,
+                states=lambda: self._states,
+            ),
+            EpochBounds(
+                origin_ts=origin_ts,
+                checkpoint_ts=self._checkpoint_ts,
+                target_ts=self._target_ts,
+                image_name=self._image_name,
+                waits_at=self._waits_at,
+            ),
+            EpochControl(begin=self._begin, ask=self._ask, note=self._note, stopping=self._stopping.is_set),
         )
 
     def _keep_proofs(self) -> None:

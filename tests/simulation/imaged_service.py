@@ -29,7 +29,7 @@ from sorters.cut.raw_cut import RawCut, RawReader
 from sorters.cut.small_cut import SmallCut
 from sorters.log.topic_admin import SinkTopicLimits
 from sorters.run.cut_job import CutJob, RunBy
-from sorters.run.epochs import CutProgress, Epochs
+from sorters.run.epochs import CutProgress, EpochBounds, EpochControl, Epochs, EpochSources, EpochWork
 from sorters.run.preparation import Preparation
 from sorters.service.raw_window import WindowReader
 from sorters.service.shared_cuts import SharedCuts
@@ -132,21 +132,16 @@ class Feed:
         self.at = source.find(origin_ts) if beginning is None else beginning.start
         self._sent = []
         self._epochs = Epochs(
-            frontier=source,
-            frontier_topic=TOPIC,
-            folder=nothing,
-            schemas=schemas,
-            preparation=preparation,
-            job=job,
-            origin_ts=origin_ts,
-            checkpoint_ts=self._checkpoint_ts,
-            target_ts=None,
-            on_begin=self._begin_epoch,
-            ask=lambda: GIVEN,
-            on_progress=self._end_cut,
-            stopping=lambda: False,
-            image_name=wanted.image_name,
-            waits_at=wanted.waits_at,
+            EpochSources(frontier=source, frontier_topic=TOPIC, schemas=schemas, folder=nothing),
+            EpochWork(preparation=preparation, job=job),
+            EpochBounds(
+                origin_ts=origin_ts,
+                checkpoint_ts=self._checkpoint_ts,
+                target_ts=None,
+                image_name=wanted.image_name,
+                waits_at=wanted.waits_at,
+            ),
+            EpochControl(begin=self._begin_epoch, ask=lambda: GIVEN, note=self._end_cut, stopping=lambda: False),
         )
         if beginning is not None and beginning.end is not None:
             self.run(beginning.end, repeat=True)

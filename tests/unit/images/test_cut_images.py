@@ -26,7 +26,7 @@ from sorters.core.cut.cut_plan import plan_cuts
 from sorters.core.cut.images import LeftOut
 from sorters.cut.leave import GIVEN
 from sorters.cut.worker import gather_rows
-from sorters.run.epochs import Epochs
+from sorters.run.epochs import EpochBounds, EpochControl, Epochs, EpochSources, EpochWork
 
 FEED, TABLE = "default/a@1", TableId(7)
 START, END = table_span(TABLE)
@@ -208,11 +208,11 @@ def test_a_cut_says_which_of_its_chunks_are_of_a_resync() -> None:
 def epochs(image_name: str, waits_at: Ts | None = None, **parts_too: Any) -> Epochs:
     parts: Any = SimpleNamespace(wait_for_quota=lambda _: None, **parts_too)
     return Epochs(
-        frontier=parts, frontier_topic="f", folder=parts, schemas=parts, preparation=parts, job=parts,
-        origin_ts=Ts(10), checkpoint_ts=Ts(10), target_ts=None, on_begin=lambda _: GIVEN, ask=lambda: GIVEN,
-        on_progress=lambda _: None, stopping=lambda: False, share=parts, image_name=image_name,
-        waits_at=waits_at,
-    )  # fmt: skip
+        EpochSources(frontier=parts, frontier_topic="f", folder=parts, schemas=parts),
+        EpochWork(preparation=parts, job=parts, share=parts),
+        EpochBounds(origin_ts=Ts(10), checkpoint_ts=Ts(10), target_ts=None, image_name=image_name, waits_at=waits_at),
+        EpochControl(begin=lambda _: GIVEN, ask=lambda: GIVEN, note=lambda _: None, stopping=lambda: False),
+    )
 
 
 def test_a_run_goes_no_further_than_a_barrier_of_its_own_changefeed() -> None:

@@ -11,7 +11,7 @@ from sorters.core.cut.runner import Choice, Reason, Runner
 from sorters.core.mount.corrupt_rows import CorruptRows
 from sorters.cut.worker import CutCounts
 from sorters.run.cut_job import Ran
-from sorters.run.epochs import Epoch, Epochs
+from sorters.run.epochs import Epoch, EpochBounds, EpochControl, Epochs, EpochSources, EpochWork
 from sorters.run.nodes.feed_lock import SorterLockLostError
 
 
@@ -74,19 +74,15 @@ def run(parts: Parts, *, repeat: bool = False) -> list[str]:
     """Run an epoch of two cuts; return who was called."""
     shared: Any = parts
     epochs = Epochs(
-        frontier=shared,
-        frontier_topic="f",
-        folder=shared,
-        schemas=shared,
-        preparation=shared,
-        job=shared,
-        origin_ts=Ts(10),
-        checkpoint_ts=Ts(10),
-        target_ts=None,
-        on_begin=lambda _: shared.asked("epoch asked for"),
-        ask=lambda: shared.asked("cut asked for"),
-        on_progress=lambda _: parts.note("done"),
-        stopping=lambda: False,
+        EpochSources(frontier=shared, frontier_topic="f", folder=shared, schemas=shared),
+        EpochWork(preparation=shared, job=shared),
+        EpochBounds(origin_ts=Ts(10), checkpoint_ts=Ts(10), target_ts=None),
+        EpochControl(
+            begin=lambda _: shared.asked("epoch asked for"),
+            ask=lambda: shared.asked("cut asked for"),
+            note=lambda _: parts.note("done"),
+            stopping=lambda: False,
+        ),
     )
     last: FrontierRecord = shared
     epoch = Epoch(start=0, end=1, last=last, resolved_ts=Ts(30), cuts=(cut(10, 20), cut(20, 30)))

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Final, Protocol
 
 from consumers.control.changefeeds.store import ChangefeedRequest, ChangefeedStore, NoFrontierError, StartTsError
-from consumers.control.log.raw_log import FrontierWindow, frontier_window
+from consumers.control.log.raw_log import RetainedFrontier, retained_frontier
 from edges.kafka.access import KafkaAccess
 from edges.zookeeper.access import ZooKeeperAccess
 from edges.zookeeper.session import Session
@@ -72,7 +72,7 @@ def create_changefeed(
         BusError: see :meth:`ChangefeedStore.create`.
     """
     config = checked or load_changefeed(request.sink_uri, request.config)
-    window = frontier_window(kafka, raw_topics(request.upstream))
+    window = retained_frontier(kafka, raw_topics(request.upstream))
     if window is not None and request.start_ts is None:
         # Fixed here, so that what is checked is what is created.
         request = replace(request, start_ts=window.newest_ts)
@@ -102,7 +102,7 @@ def check_eligible(kafka: KafkaAccess, request: ChangefeedRequest, older: Older 
     config = load_changefeed(request.sink_uri, request.config)
     if config.force_replicate or config.ignore_ineligible_table:
         return
-    window = frontier_window(kafka, raw_topics(request.upstream))
+    window = retained_frontier(kafka, raw_topics(request.upstream))
     if window is None or not _can_tell(request.start_ts or window.newest_ts, window, older):
         return  # what is wrong with that is said where the changefeed is stored
     tables = scoped_tables(kafka, request.upstream, config, request.start_ts, older)
@@ -116,7 +116,7 @@ def check_eligible(kafka: KafkaAccess, request: ChangefeedRequest, older: Older 
         )
 
 
-def _can_tell(ts: Ts, window: FrontierWindow, older: Older | None) -> bool:
+def _can_tell(ts: Ts, window: RetainedFrontier, older: Older | None) -> bool:
     """Tell whether the schemas at ``ts`` are known."""
     return (older is not None or window.oldest_ts <= ts) and ts <= window.newest_ts
 
@@ -131,7 +131,7 @@ def _check_tables(
     kafka: KafkaAccess,
     request: ChangefeedRequest,
     config: ChangefeedConfig,
-    window: FrontierWindow | None,
+    window: RetainedFrontier | None,
     older: Older | None,
 ) -> None:
     """Hold the rules against the tables at the start ts; where the log cannot serve it, the store says so."""
@@ -154,7 +154,7 @@ def check_resume_ts(kafka: KafkaAccess, upstream: UpstreamId, ts: Ts) -> None:
         NoFrontierError: there is no raw log to read yet.
         BusError: Kafka does not answer.
     """
-    window = frontier_window(kafka, raw_topics(upstream))
+    window = retained_frontier(kafka, raw_topics(upstream))
     if window is None:
         raise NoFrontierError("no frontier of this upstream has been published yet", upstream=upstream)
     if ts < window.oldest_ts:
@@ -178,7 +178,7 @@ def upstream_tables(
         StartTsError: the raw log does not reach back to ``ts``.
         BusError: Kafka does not answer.
     """
-    window = frontier_window(kafka, raw_topics(upstream))
+    window = retained_frontier(kafka, raw_topics(upstream))
     if window is None:
         raise NoFrontierError("no frontier of this upstream has been published yet", upstream=upstream)
     at = window.newest_ts if ts is None else ts

@@ -10,7 +10,7 @@ from compose.changefeeds import open_store
 from compose.foresight.destinations import Destination
 from compose.foresight.recorded import read_recorded_log
 from consumers.control.changefeeds.store import NoFrontierError, StartTsError
-from consumers.control.log.raw_log import frontier_window
+from consumers.control.log.raw_log import retained_frontier
 from edges.kafka.access import KafkaAccess
 from edges.zookeeper.access import ZooKeeperAccess
 from schemas.config.changefeed import load_changefeed
@@ -61,7 +61,7 @@ def raw_log_schemas(kafka: KafkaAccess, upstream: UpstreamId, ts: Ts | None) -> 
         BusError: Kafka does not answer.
     """
     topics = raw_topics(upstream)
-    window = frontier_window(kafka, topics)
+    window = retained_frontier(kafka, topics)
     if window is None:
         raise NoFrontierError("no frontier of this upstream has been published yet", upstream=upstream)
     at = window.newest_ts if ts is None else ts

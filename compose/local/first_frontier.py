@@ -7,7 +7,7 @@ from typing import Protocol
 from compose.stack.local import Addresses
 from consumers.control.changefeeds.store import ChangefeedRequest, NoFrontierError
 from consumers.control.log.frontier_topic import FrontierUnavailableError
-from consumers.control.log.raw_log import RawLogUnavailableError, frontier_window
+from consumers.control.log.raw_log import RawLogUnavailableError, retained_frontier
 from schemas.errors import BusError
 from schemas.nodes.changefeed import ChangefeedInfo
 from schemas.rawlog.topics import raw_topics
@@ -41,7 +41,7 @@ class FirstFrontier:
             BusError: it cannot be created.
         """
         try:
-            window = frontier_window(self.bus.addresses.kafka_access, raw_topics(self.request.upstream))
+            window = retained_frontier(self.bus.addresses.kafka_access, raw_topics(self.request.upstream))
             # From the log's beginning, which may have moved on by now: the newest ts is not what we want.
             self.bus.create_changefeed(replace(self.request, start_ts=window.oldest_ts if window else None))
         except (NoFrontierError, RawLogUnavailableError) as error:  # the capture has not come so far

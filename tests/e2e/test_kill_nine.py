@@ -18,7 +18,7 @@ from compose.kafka_follower import TopicFollower
 from compose.local.bus import BusOptions, LocalBus
 from consumers.control.changefeeds.store import ChangefeedRequest
 from consumers.control.changefeeds.verbs import ChangefeedControl
-from consumers.control.log.raw_log import frontier_window
+from consumers.control.log.raw_log import retained_frontier
 from edges.kafka.access import KafkaAccess
 from producers.region_server.generator import Generator, GeneratorOptions
 from producers.region_server.server import RegionServer, RegionServerOptions
@@ -92,7 +92,7 @@ class Chaos:
 
     def landed_ts(self) -> int:
         """Return up to which ts the raw log is whole."""
-        window = frontier_window(self.bus.addresses.kafka_access, raw_topics(UPSTREAM))
+        window = retained_frontier(self.bus.addresses.kafka_access, raw_topics(UPSTREAM))
         return 0 if window is None else window.newest_ts
 
     def settle(self, generator: Generator, writing: "Future[None]") -> None:

@@ -20,7 +20,7 @@ import pytest
 from compose.local.bus import BusOptions, LocalBus
 from compose.stack.mariadb import LocalMariaDb
 from consumers.control.cluster.capture_registry import list_captures
-from consumers.control.log.raw_log import RawLogUnavailableError, frontier_window
+from consumers.control.log.raw_log import RawLogUnavailableError, retained_frontier
 from producers.region_server.generator import Generator, GeneratorOptions
 from producers.region_server.server import RegionServer, RegionServerOptions
 from schemas.ids import TableId, UpstreamId
@@ -143,7 +143,7 @@ def test_a_dump_and_a_start_at_its_ts_give_the_source_though_the_raw_log_began_l
 
     def has_log() -> bool:
         with contextlib.suppress(RawLogUnavailableError):
-            window = frontier_window(bus.addresses.kafka_access, raw_topics(UPSTREAM))
+            window = retained_frontier(bus.addresses.kafka_access, raw_topics(UPSTREAM))
             oldest.extend([window.oldest_ts] if window is not None else [])
         return bool(oldest)
 

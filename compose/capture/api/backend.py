@@ -54,7 +54,7 @@ from consumers.control.changefeeds.store import ChangefeedRequest, info_of, no_s
 from consumers.control.changefeeds.verbs import ChangefeedControl, ConfigChange, configured, feed_of, state_of
 from consumers.control.cluster.capture_registry import CaptureInfo, list_captures
 from consumers.control.cluster.election import Election
-from consumers.control.log.raw_log import frontier_window
+from consumers.control.log.raw_log import retained_frontier
 from consumers.control.owner.figures.owner_figures import Rule
 from consumers.control.owner.figures.service_figures import RunningService, running_services
 from edges.secrets import SecretReferenceError, resolve
@@ -366,7 +366,7 @@ class ApiBackend:
 
     def _older(self, start_ts: Ts | None, config: ChangefeedConfig) -> AbstractContextManager[OldHistory | None]:
         addresses = self._addresses
-        window = frontier_window(addresses.kafka, raw_topics(addresses.upstream)) if start_ts else None
+        window = retained_frontier(addresses.kafka, raw_topics(addresses.upstream)) if start_ts else None
         if not start_ts or window is None or start_ts >= window.oldest_ts:
             return contextlib.nullcontext()
         check_prologue(config, start_ts, window, self._services.read())

@@ -7,7 +7,7 @@ from typing import Final
 
 from consumers.control.changefeeds.service_nodes import StoredServices
 from consumers.control.changefeeds.store import StartTsError
-from consumers.control.log.raw_log import FrontierWindow
+from consumers.control.log.raw_log import RetainedFrontier
 from producers.errors import HistoryGoneError
 from producers.pull.pd.client import PdClient
 from producers.pull.pd.safe_point import keep_safe_point, release_safe_point
@@ -37,7 +37,7 @@ class OldHistory:
 
 
 @contextlib.contextmanager
-def held_history(pd: PdClient, cluster: str, start_ts: Ts, window: FrontierWindow) -> Iterator[OldHistory]:
+def held_history(pd: PdClient, cluster: str, start_ts: Ts, window: RetainedFrontier) -> Iterator[OldHistory]:
     """Hold TiKV's history above ``start_ts`` for a prologue up to the newest frontier record; let go of it at the end,
     unless it is to be kept.
 
@@ -72,7 +72,7 @@ def held_history(pd: PdClient, cluster: str, start_ts: Ts, window: FrontierWindo
                 release_safe_point(pd, service_id)
 
 
-def check_prologue(config: ChangefeedConfig, start_ts: Ts, window: FrontierWindow, services: StoredServices) -> None:
+def check_prologue(config: ChangefeedConfig, start_ts: Ts, window: RetainedFrontier, services: StoredServices) -> None:
     """Refuse what cannot begin with a prologue.
 
     Raises:

@@ -11,7 +11,7 @@ from typing import Any
 from kazoo.exceptions import NodeExistsError, NoNodeError, NotEmptyError, RolledBackError
 
 from consumers.control.changefeeds.processor_nodes import decode_applied, with_applied
-from consumers.control.log.raw_log import FrontierWindow
+from consumers.control.log.raw_log import RetainedFrontier
 from edges.secrets import SecretKeyError, decode_info, encode_info
 from edges.zookeeper.client import ZooKeeperClient
 from edges.zookeeper.nodes import replace_node
@@ -97,11 +97,11 @@ class ChangefeedStore:
         self._session, self._paths = session, paths
 
     def create(
-        self, request: ChangefeedRequest, window: FrontierWindow | None, prologue: Prologue | None = None
+        self, request: ChangefeedRequest, window: RetainedFrontier | None, prologue: Prologue | None = None
     ) -> ChangefeedInfo:
         """Check a request, store it and return it; its sorter can start.
 
-        ``window`` is what :func:`consumers.control.log.raw_log.frontier_window` says now. ``prologue`` is stored with
+        ``window`` is what :func:`consumers.control.log.raw_log.retained_frontier` says now. ``prologue`` is stored with
         it, and brings what was before the raw log; None: it cannot start there.
 
         Raises:
@@ -347,7 +347,7 @@ def check_id(key: str, value: str) -> None:
         )
 
 
-def _start_ts(request: ChangefeedRequest, window: FrontierWindow | None, prologue: Prologue | None) -> Ts:
+def _start_ts(request: ChangefeedRequest, window: RetainedFrontier | None, prologue: Prologue | None) -> Ts:
     if window is None:
         raise NoFrontierError(
             "no frontier of this upstream has been published yet; start a capture and try again",

@@ -28,14 +28,14 @@ class RawLogUnavailableError(BusError):
 
 
 @dataclass(frozen=True, slots=True)
-class FrontierWindow:
+class RetainedFrontier:
     """Where a changefeed may start."""
 
     oldest_ts: Ts
     newest_ts: Ts
 
 
-def frontier_window(kafka: KafkaAccess, topics: RawTopics) -> FrontierWindow | None:
+def retained_frontier(kafka: KafkaAccess, topics: RawTopics) -> RetainedFrontier | None:
     """Return the range of ts from which a changefeed may start now; None: no capture has published a frontier yet.
 
     Raises:
@@ -50,7 +50,7 @@ def frontier_window(kafka: KafkaAccess, topics: RawTopics) -> FrontierWindow | N
             return None
         # Retention may have emptied a partition beyond all that the records say: then only the newest frontier is safe.
         oldest = frontier.oldest_usable(starts) or newest
-    return FrontierWindow(oldest.resolved_ts, newest.resolved_ts)
+    return RetainedFrontier(oldest.resolved_ts, newest.resolved_ts)
 
 
 def _log_starts(kafka: KafkaAccess, topic: str) -> tuple[int, ...]:

@@ -32,7 +32,7 @@ from consumers.control.cluster.election import raise_revision
 from consumers.control.fleets.processor_fleet import ProcessorFleet
 from consumers.control.fleets.settings import BusAddresses
 from consumers.control.fleets.sorter_assigner import LOOK_S, SorterAssigner
-from consumers.control.log.raw_log import FrontierWindow
+from consumers.control.log.raw_log import RetainedFrontier
 from edges.kafka.access import KafkaAccess
 from edges.registry.access import RegistryAccess
 from edges.zookeeper.access import ZooKeeperAccess
@@ -153,7 +153,7 @@ def _create(session: Session, paths: ZkPaths, feeds: int) -> dict[FeedName, int]
             changefeed_id=f"cf-{number}",
             start_ts=START_TS,
         )
-        info = store.create(request, FrontierWindow(Ts(1), Ts(200)))
+        info = store.create(request, RetainedFrontier(Ts(1), Ts(200)))
         name = info.namespace, info.changefeed_id
         created[name] = int(session.client.get(paths.changefeed_info(*name))[1].czxid)
     return created

@@ -19,7 +19,7 @@ from consumers.control.changefeeds.verbs import (
     UpdateRefusedError,
     state_of,
 )
-from consumers.control.log.raw_log import FrontierWindow
+from consumers.control.log.raw_log import RetainedFrontier
 from schemas.errors import ConfigError
 from schemas.ids import TableId, Ts, UpstreamId
 from schemas.nodes.changefeed import ChangefeedError, ChangefeedStatus, ZkPaths
@@ -45,7 +45,7 @@ def control(stack: Addresses, paths: ZkPaths) -> Iterator[ChangefeedControl]:
         request = ChangefeedRequest(
             upstream=UpstreamId("u"), sink_uri=URI, config={}, changefeed_id="cf", target_ts=Ts(900)
         )
-        control.store.create(replace(request, start_ts=Ts(100)), FrontierWindow(Ts(50), Ts(200)))
+        control.store.create(replace(request, start_ts=Ts(100)), RetainedFrontier(Ts(50), Ts(200)))
         yield control
 
 
@@ -189,7 +189,7 @@ def test_control_remove_while_a_sorter_writes_leaves_nothing_to_a_later_one(
             writer.join()
         with lasting_session(stack.zookeeper_access) as session:
             assert session.client.exists(folder) is None
-        control.store.create(request, FrontierWindow(Ts(50), Ts(200)))
+        control.store.create(request, RetainedFrontier(Ts(50), Ts(200)))
 
 
 def test_control_update_replaces_what_is_given_and_only_where_it_is_stopped(control: ChangefeedControl) -> None:

@@ -11,7 +11,7 @@ from consumers.control.changefeeds.store import ChangefeedRequest
 from consumers.control.changefeeds.verbs import ChangefeedControl, ConfigChange
 from consumers.control.core.changefeeds.errors import TABLE_HELD, FeedError
 from consumers.control.core.changefeeds.state import Patience
-from consumers.control.log.raw_log import FrontierWindow
+from consumers.control.log.raw_log import RetainedFrontier
 from edges.zookeeper.access import ZooKeeperAccess
 from edges.zookeeper.session import Session
 from schemas.errors import Action, BusError
@@ -40,7 +40,7 @@ class World:
         request = ChangefeedRequest(
             upstream=UpstreamId("u"), sink_uri=URI, config={}, changefeed_id="cf", target_ts=Ts(900), start_ts=Ts(100)
         )
-        self.control.store.create(request, FrontierWindow(Ts(50), Ts(200)))
+        self.control.store.create(request, RetainedFrontier(Ts(50), Ts(200)))
         self.board = StatusBoard(self.session.client, self.paths, *NAME)
         self.owner = self.new_owner()
 
@@ -221,7 +221,7 @@ def test_states_removed_and_created_again_is_another_changefeed(world: World) ->
     request = ChangefeedRequest(
         upstream=info.upstream, sink_uri=URI, config={}, changefeed_id="cf", start_ts=Ts(120), target_ts=None
     )
-    world.control.store.create(request, FrontierWindow(Ts(50), Ts(200)))
+    world.control.store.create(request, RetainedFrontier(Ts(50), Ts(200)))
     world.board.report(checkpoint_ts=Ts(500))  # the old one's sorter has not noticed yet
     status = world.look()
     assert (status.state, status.checkpoint_ts) == ("normal", 120)
@@ -231,7 +231,7 @@ def test_states_changefeed_of_another_upstream_is_left_alone(world: World) -> No
     request = ChangefeedRequest(
         upstream=UpstreamId("v"), sink_uri=URI, config={}, changefeed_id="other", start_ts=Ts(120), namespace="n"
     )
-    world.control.store.create(request, FrontierWindow(Ts(50), Ts(200)))
+    world.control.store.create(request, RetainedFrontier(Ts(50), Ts(200)))
     world.look()
     assert world.owner.wanted() == {NAME: 0}
     assert world.control.store.status("other", "n") is None

@@ -14,7 +14,7 @@ from compose.capture.settings.options import CaptureOptions
 from compose.stack.local import Addresses
 from consumers.control.cluster.capture_registry import list_captures
 from consumers.control.fleets.settings import SorterSettings
-from consumers.control.log.raw_log import frontier_window
+from consumers.control.log.raw_log import retained_frontier
 from edges.kafka.clients import kafka_admin
 from edges.zookeeper.session import Session
 from producers.pull.pd.client import PdClient
@@ -116,7 +116,7 @@ def test_changes_of_before_the_raw_log_are_landed_under_the_frontier_law_and_the
     topics = raw_topics(bus.options.upstream)
     try:
         reached(bus.kafka, topics, Ts(bus.end_ts + 1))
-        window = frontier_window(bus.options.kafka, topics)
+        window = retained_frontier(bus.options.kafka, topics)
         assert window is not None
         assert bus.bootstrap_ts < bus.end_ts < window.oldest_ts, "all of the history lies before the log"
         status, made = bus.create("old", bus.bootstrap_ts)

@@ -24,7 +24,7 @@ from consumers.control.cluster.capture_registry import CaptureInfo, list_capture
 from consumers.control.cluster.election import Election
 from consumers.control.core.frontier.frontier import FrontierInputs, NewerOwnerError
 from consumers.control.log.frontier_topic import FrontierTopic, FrontierUnavailableError
-from consumers.control.log.raw_log import FrontierWindow, frontier_window
+from consumers.control.log.raw_log import RetainedFrontier, retained_frontier
 from consumers.control.owner.owner import Owner
 from edges.zookeeper.access import ZooKeeperAccess
 from edges.zookeeper.session import LeaseLostError, Session, SessionTimeoutError, ZooKeeperUnreachableError
@@ -242,20 +242,20 @@ def test_frontier_topic_that_is_not_there_is_a_clear_error(stack: Addresses) -> 
 def test_frontier_window_is_from_the_oldest_record_that_the_log_serves_to_the_newest(
     stack: Addresses, session: Session, topics: RawTopics, frontier: FrontierTopic
 ) -> None:
-    assert frontier_window(stack.kafka_access, topics) is None
+    assert retained_frontier(stack.kafka_access, topics) is None
     owner = Owner(frontier, session, 1, 2)
     owner.start(lambda: Ts(10))
     for step in range(1, 6):
         ddl = DdlReport(landed_ts=Ts(99), end=1)
         owner.tick(FrontierInputs({A: report(10 + step, (step, step))}, ddl, {TABLE: A}))
-    assert frontier_window(stack.kafka_access, topics) == FrontierWindow(Ts(10), Ts(15))
+    assert retained_frontier(stack.kafka_access, topics) == RetainedFrontier(Ts(10), Ts(15))
     oldest = frontier.oldest_usable((3, 2))
     assert oldest is not None
     assert (oldest.resolved_ts, oldest.low) == (13, (3, 3))
     assert frontier.oldest_usable((6, 6)) is None
 
 
-WINDOW = FrontierWindow(Ts(100), Ts(200))
+WINDOW = RetainedFrontier(Ts(100), Ts(200))
 URI = "kafka://127.0.0.1:9092/t?protocol=canal-json"
 
 
@@ -297,7 +297,7 @@ def test_changefeed_store_create_without_id_gives_one(store: ChangefeedStore) ->
 def test_changefeed_store_create_not_allowed_says_why_and_stores_nothing(
     store: ChangefeedStore,
     changes: dict[str, object],
-    window: FrontierWindow | None,
+    window: RetainedFrontier | None,
     kind: type[BusError],
     says: str,
 ) -> None:

@@ -11,7 +11,7 @@ from consumers.control.changefeeds.processor_nodes import AppliedNode, encode_ap
 from consumers.control.changefeeds.service_nodes import ServiceNodes
 from consumers.control.changefeeds.store import ChangefeedRequest
 from consumers.control.changefeeds.verbs import ChangefeedControl
-from consumers.control.log.raw_log import FrontierWindow
+from consumers.control.log.raw_log import RetainedFrontier
 from consumers.processors.processor import ProcessorOptions
 from consumers.processors.recovery import stored
 from edges.kafka.access import KafkaAccess
@@ -43,7 +43,7 @@ class Cluster:
         request = ChangefeedRequest(
             upstream=UpstreamId("u"), sink_uri=uri, config={}, changefeed_id=name, start_ts=Ts(100)
         )
-        return self.control.store.create(request, FrontierWindow(Ts(50), Ts(200)))
+        return self.control.store.create(request, RetainedFrontier(Ts(50), Ts(200)))
 
     def zxid(self, name: str) -> int:
         return int(self.session.client.get(self.paths.changefeed_info("default", name))[1].czxid)

@@ -11,7 +11,7 @@ from compose.stack.local import Addresses
 from consumers.control.changefeeds.store import ChangefeedRequest, ChangefeedStore, StartTsError
 from consumers.control.core.frontier.frontier import FrontierInputs, first_record
 from consumers.control.log.frontier_topic import FrontierLostError, FrontierTopic
-from consumers.control.log.raw_log import FrontierWindow, frontier_window
+from consumers.control.log.raw_log import RetainedFrontier, retained_frontier
 from consumers.control.owner.owner import Owner
 from producers.pull.landing.raw_log import FRONTIER_MARGIN_MS, RawLogSettings, ensure_raw_topics
 from schemas.ids import Ts, UpstreamId
@@ -66,8 +66,8 @@ def test_frontier_whose_head_is_gone_owner_and_window_begin_at_the_oldest_that_i
     stack: Addresses, topics: RawTopics, frontier: FrontierTopic, fresh_name: Callable[[str], str]
 ) -> None:
     expire(stack.kafka, topics.frontier, 3)
-    window = frontier_window(stack.kafka_access, topics)
-    assert window == FrontierWindow(Ts(13), Ts(15))
+    window = retained_frontier(stack.kafka_access, topics)
+    assert window == RetainedFrontier(Ts(13), Ts(15))
     with lasting_session(stack.zookeeper_access) as session:
         record = Owner(frontier, session, 2, 2).start(lambda: Ts(0))
         assert (record.owner_rev, record.resolved_ts) == (2, 15)

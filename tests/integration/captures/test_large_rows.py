@@ -20,7 +20,7 @@ from consumers.control.changefeeds.store import ChangefeedRequest, ChangefeedSto
 from consumers.control.core.changefeeds.errors import TABLE_HELD
 from consumers.control.core.frontier.frontier import FrontierInputs, advance, first_record
 from consumers.control.core.frontier.held_tables import Holding
-from consumers.control.log.raw_log import FrontierWindow
+from consumers.control.log.raw_log import RetainedFrontier
 from consumers.control.owner.held_feeds import WARN_AFTER_S, HeldFeeds, held_tables
 from consumers.processors.core.apply.partition import PartitionQueue, start_position
 from consumers.processors.sink_source import KafkaSource
@@ -139,7 +139,7 @@ def check_changefeeds_are_warned(stack: Addresses, cluster: str, landed: Landed)
         held = held_tables(landed.holding, store().newest_of, {CaptureId("c"): landed.report})
         feeds.note(held, landed.holding.resolved_ts, ())
     with lasting_session(stack.zookeeper_access) as session:
-        paths, window = ZkPaths(cluster), FrontierWindow(Ts(1), landed.first.resolved_ts)
+        paths, window = ZkPaths(cluster), RetainedFrontier(Ts(1), landed.first.resolved_ts)
         changefeeds = ChangefeedStore(session, paths)
         for name, rules in (("with", ["*.*"]), ("without", ["*.*", f"!test.t{BEYOND}"])):
             request = ChangefeedRequest(

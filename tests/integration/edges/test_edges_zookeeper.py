@@ -16,7 +16,7 @@ from compose.stack.secure.folder import StackSecrets
 from consumers.control.changefeeds.store import ChangefeedRequest, ChangefeedStore
 from consumers.control.cluster.capture_registry import CaptureInfo, list_captures, register_capture
 from consumers.control.cluster.election import Election
-from consumers.control.log.raw_log import FrontierWindow
+from consumers.control.log.raw_log import RetainedFrontier
 from edges.zookeeper.access import ZooKeeperAccess
 from edges.zookeeper.acl import close_nodes
 from edges.zookeeper.connection import zookeeper_client
@@ -81,7 +81,7 @@ def use_all_nodes(access: ZooKeeperAccess, session: Session, paths: ZkPaths) -> 
         config={},
         start_ts=Ts(5),
     )
-    info = store.create(request, FrontierWindow(Ts(1), Ts(9)))
+    info = store.create(request, RetainedFrontier(Ts(1), Ts(9)))
     with zookeeper_client(access, 4.0) as connection:
         lock = FeedLock(connection, paths.changefeed_sorter("default", "cf"))
         assert lock.acquire(lambda: True)

@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from compose.local.self_check import SelfCheckResult, check_changefeed
 from compose.stack.local import Addresses
 from consumers.control.changefeeds.store import ChangefeedRequest, ChangefeedStore
-from consumers.control.log.raw_log import FrontierWindow
+from consumers.control.log.raw_log import RetainedFrontier
 from producers.pull.landing.raw_log import RawLogSettings, ensure_raw_topics
 from schemas.changes import Op, RowChanges
 from schemas.ids import RegionId, TableId, Ts, UpstreamId
@@ -104,7 +104,7 @@ def run_check(
         }
         uri = f"kafka://{stack.kafka}/{name}-default?protocol=canal-json"
         request = ChangefeedRequest(upstream=upstream, sink_uri=uri, config=config, changefeed_id="cf", start_ts=Ts(0))
-        store.create(request, FrontierWindow(Ts(0), Ts(1)))
+        store.create(request, RetainedFrontier(Ts(0), Ts(1)))
         end_ts = Ts(max(int.from_bytes(partition[-1][:8], "big") for partition in output_partitions()))
         write_status(store, "cf", ChangefeedStatus(state="normal", checkpoint_ts=end_ts, resolved_ts=end_ts))
     return check_changefeed(stack.kafka_access, stack.zookeeper_access, cluster=name, changefeed_id="cf")

@@ -19,7 +19,7 @@ from consumers.control.changefeeds.verbs import ChangefeedControl
 from consumers.control.core.changefeeds.service_plan import dedicated_id
 from consumers.control.fleets.service_fleet import ServiceFleet
 from consumers.control.fleets.settings import BusAddresses, SorterSettings
-from consumers.control.log.raw_log import FrontierWindow
+from consumers.control.log.raw_log import RetainedFrontier
 from edges.zookeeper.session import Session
 from schemas.ids import Ts, UpstreamId
 from schemas.nodes.changefeed import ChangefeedStatus, ZkPaths
@@ -81,7 +81,7 @@ class World:
             changefeed_id=name,
             start_ts=Ts(100),
         )
-        self.control.store.create(request, FrontierWindow(Ts(50), Ts(200)))
+        self.control.store.create(request, RetainedFrontier(Ts(50), Ts(200)))
 
     def assign(self, *names: str, dedicated: str = "") -> None:
         feeds = tuple(

@@ -15,7 +15,7 @@ from consumers.control.cluster.election import raise_revision
 from consumers.control.core.changefeeds.service_plan import FIRST_WAIT_S, dedicated_id
 from consumers.control.core.changefeeds.state import Patience
 from consumers.control.fleets.sorter_assigner import BALANCE_EVERY_S, GONE_S, LOAD_OVER_S, SorterAssigner
-from consumers.control.log.raw_log import FrontierWindow
+from consumers.control.log.raw_log import RetainedFrontier
 from edges.zookeeper.session import LeaseLostError, Session
 from schemas.errors import BusError, CorruptDataError
 from schemas.ids import CaptureId, Ts, UpstreamId
@@ -77,7 +77,7 @@ class World:
             request = ChangefeedRequest(
                 upstream=UpstreamId("u"), sink_uri=URI, config=config or {}, changefeed_id=name, start_ts=Ts(100)
             )
-            self.control.store.create(request, FrontierWindow(Ts(50), Ts(200)))
+            self.control.store.create(request, RetainedFrontier(Ts(50), Ts(200)))
 
     def start(self, service: str, capture: str = "", dedicated: str = "") -> None:
         """Register a service, and with ``capture`` the capture that runs it."""

@@ -25,7 +25,7 @@ from compose.capture.settings.options import CaptureOptions
 from compose.stack.local import Addresses
 from consumers.control.cluster.capture_registry import CaptureInfo, list_captures
 from consumers.control.fleets.settings import SorterSettings
-from consumers.control.log.raw_log import frontier_window
+from consumers.control.log.raw_log import retained_frontier
 from edges.zookeeper.session import Session
 from producers.region_server.generator import Generator, GeneratorOptions
 from producers.region_server.recording import Replay, read_recording
@@ -161,7 +161,7 @@ def console_bus(stack: Addresses, folder: Path) -> Iterator[Bus]:
         }
         body["replica_config"] = {"force_replicate": True}  # type: ignore[assignment]
         topics = raw_topics(UpstreamId(name))  # from the first row on, however long all this takes
-        window = reached(lambda: frontier_window(stack.kafka_access, topics), "the first frontier")
+        window = reached(lambda: retained_frontier(stack.kafka_access, topics), "the first frontier")
         body["start_ts"] = window.oldest_ts
         reached(lambda: bus.ask("POST", "/api/v2/changefeeds", body)[0] == 200, "a changefeed")
         if PICTURES is not None:

@@ -17,7 +17,7 @@ from compose.kafka_follower import Record, TopicFollower
 from compose.local.bus import LocalBus
 from compose.stack.errors import ChildError
 from consumers.control.changefeeds.store import ChangefeedExistsError, ChangefeedRequest, ChangefeedStore
-from consumers.control.log.raw_log import frontier_window
+from consumers.control.log.raw_log import retained_frontier
 from edges.kafka.access import KafkaAccess
 from producers.region_server.core.store.mvcc import LockKind, Write
 from producers.region_server.kv.store import ClusterStore
@@ -70,7 +70,7 @@ def create_from_the_start(bus: LocalBus, request: ChangefeedRequest) -> int:
     start: list[int] = []
 
     def created() -> bool:
-        window = frontier_window(bus.addresses.kafka_access, raw_topics(request.upstream))
+        window = retained_frontier(bus.addresses.kafka_access, raw_topics(request.upstream))
         if window is None:
             return False
         with contextlib.suppress(ChangefeedExistsError):  # the answer to the attempt before was lost

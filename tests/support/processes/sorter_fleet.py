@@ -19,7 +19,7 @@ from consumers.control.core.changefeeds.state import PATIENCE
 from consumers.control.fleets.service_fleet import ServiceFleet
 from consumers.control.fleets.settings import BusAddresses, SorterSettings
 from consumers.control.fleets.sorter_assigner import SorterAssigner
-from consumers.control.log.raw_log import FrontierWindow
+from consumers.control.log.raw_log import RetainedFrontier
 from edges.zookeeper.session import Session
 from schemas.ids import CaptureId, Ts, UpstreamId
 from schemas.nodes.changefeed import ChangefeedStatus, ZkPaths
@@ -63,7 +63,7 @@ class FleetBus:
             start_ts=START_TS,
             **more,
         )
-        self.control.store.create(request, FrontierWindow(START_TS, self.newest_ts))
+        self.control.store.create(request, RetainedFrontier(START_TS, self.newest_ts))
 
     def status(self, name: str, namespace: str = "default") -> ChangefeedStatus | None:
         return self.control.store.status(name, namespace)

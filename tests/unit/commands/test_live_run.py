@@ -14,7 +14,7 @@ from compose.local.monitor import BusView, FeedView, Monitor
 from compose.stack.local import Addresses
 from consumers.control.changefeeds.store import ChangefeedRequest, NoFrontierError
 from consumers.control.log.frontier_topic import FrontierUnavailableError
-from consumers.control.log.raw_log import FrontierWindow, RawLogUnavailableError
+from consumers.control.log.raw_log import RawLogUnavailableError, RetainedFrontier
 from edges.zookeeper.session import ZooKeeperUnreachableError
 from schemas.config.changefeed import load_changefeed
 from schemas.errors import ConfigError
@@ -103,9 +103,9 @@ def test_first_changefeed_waits_until_the_frontier_topic_has_a_leader(monkeypatc
     answers: list[Any] = [RawLogUnavailableError("there is no raw log"), away, away, NoFrontierError("none"), away]
     said, created = list[str](), list[ChangefeedRequest]()
 
-    def window(*_: object) -> FrontierWindow:
-        answer = answers.pop(0) if answers else FrontierWindow(Ts(5), Ts(9))
-        if isinstance(answer, FrontierWindow):
+    def window(*_: object) -> RetainedFrontier:
+        answer = answers.pop(0) if answers else RetainedFrontier(Ts(5), Ts(9))
+        if isinstance(answer, RetainedFrontier):
             return answer
         raise answer
 
@@ -115,7 +115,7 @@ def test_first_changefeed_waits_until_the_frontier_topic_has_a_leader(monkeypatc
         def create_changefeed(self, request: ChangefeedRequest) -> None:
             created.append(request)
 
-    monkeypatch.setattr("compose.local.first_frontier.frontier_window", window)
+    monkeypatch.setattr("compose.local.first_frontier.retained_frontier", window)
     first = FirstFrontier(Bus(), demo_changefeed("avro", PARTS, UpstreamId("u")), said.append)  # type: ignore[arg-type]
     assert [first.create() for _ in range(3)] == [False] * 3
     assert said == [f"waits for the frontier topic: {away}"] and "Leader not available" in said[0]
@@ -128,7 +128,7 @@ def test_first_changefeed_that_is_not_allowed_is_not_waited_for(monkeypatch: pyt
     def refused(*_: object) -> None:
         raise ConfigError("no")
 
-    monkeypatch.setattr("compose.local.first_frontier.frontier_window", refused)
+    monkeypatch.setattr("compose.local.first_frontier.retained_frontier", refused)
     bus: Any = SimpleNamespace(addresses=PARTS)
     with pytest.raises(ConfigError):
         FirstFrontier(bus, demo_changefeed("avro", PARTS, UpstreamId("u")), print).create()

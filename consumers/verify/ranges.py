@@ -15,7 +15,7 @@ from consumers.verify.core.differences import (
     key_differences,
 )
 from consumers.verify.core.outcome import TableOutcome, Verdict
-from consumers.verify.reader import KeyRange, Name, SideReader
+from consumers.verify.reader import ColumnRange, Name, SideReader
 from schemas.state_proof.row_text import TableProof
 
 READ_ROWS_MAX = 20_000
@@ -25,12 +25,12 @@ READ_ROWS_MAX = 20_000
 class Side(Protocol):
     """What is asked of the side that is compared with the source; see :class:`~consumers.verify.reader.SideReader`."""
 
-    def proof(self, table: Name, compared: Compared, keys: KeyRange) -> TableProof: ...
+    def proof(self, table: Name, compared: Compared, keys: ColumnRange) -> TableProof: ...
 
-    def buckets(self, table: Name, compared: Compared, keys: KeyRange, shift: int) -> dict[int, TableProof]: ...
+    def buckets(self, table: Name, compared: Compared, keys: ColumnRange, shift: int) -> dict[int, TableProof]: ...
 
     def rows(
-        self, table: Name, compared: Compared, keys: KeyRange, shift: int, buckets: Sequence[int], rows_max: int
+        self, table: Name, compared: Compared, keys: ColumnRange, shift: int, buckets: Sequence[int], rows_max: int
     ) -> list[HashedRow]: ...
 
 
@@ -75,18 +75,18 @@ class RangeCheck:
             is_all=is_all and len(differences) <= self.keys_max,
         )
 
-    def _ranges(self) -> Iterator[KeyRange]:
+    def _ranges(self) -> Iterator[ColumnRange]:
         """Yield ranges that cover all keys, the other side's too; the source says where they end."""
         column, after = self.what.range_column, None
         if column is None:
-            yield KeyRange()
+            yield ColumnRange()
             return
         while (upto := self.source.border(self.source_table, column, after, self.range_rows)) is not None:
-            yield KeyRange(column, after, upto)
+            yield ColumnRange(column, after, upto)
             after = upto
-        yield KeyRange(column, after, None)
+        yield ColumnRange(column, after, None)
 
-    def _name(self, keys: KeyRange, rows: int) -> tuple[list[KeyDifference], bool]:
+    def _name(self, keys: ColumnRange, rows: int) -> tuple[list[KeyDifference], bool]:
         """Return the keys of a range at which the sides differ, and whether these are all."""
         shift = bucket_shift(rows)
         ours, theirs = at_once(

@@ -31,7 +31,7 @@ _TABLES = "SELECT table_schema, table_name FROM information_schema.tables WHERE 
 
 
 @dataclass(frozen=True, slots=True)
-class KeyRange:
+class ColumnRange:
     """Keys above ``after`` up to ``upto`` of one integer column; None: without an end."""
 
     column: str | None = None
@@ -90,7 +90,7 @@ class SideReader:
         answer = self._ask(borders_sql(table, column), (lowest if after is None else after, rows - 1))
         return int(answer[0][0]) if answer else None
 
-    def proof(self, table: Name, compared: Compared, keys: KeyRange) -> TableProof:
+    def proof(self, table: Name, compared: Compared, keys: ColumnRange) -> TableProof:
         """Return the proof of a range.
 
         Raises:
@@ -107,14 +107,14 @@ class SideReader:
             )
         return TableProof(int(rows), int(xor))
 
-    def buckets(self, table: Name, compared: Compared, keys: KeyRange, shift: int) -> dict[int, TableProof]:
+    def buckets(self, table: Name, compared: Compared, keys: ColumnRange, shift: int) -> dict[int, TableProof]:
         """Return the proofs of a range's buckets."""
         sql = buckets_sql(self.dialect, table, compared.columns, shift, keys.condition)
         answer = self._ask(sql, keys.arguments)
         return {int(bucket): TableProof(int(rows), int(xor)) for bucket, rows, xor in answer}
 
     def rows(
-        self, table: Name, compared: Compared, keys: KeyRange, shift: int, buckets: Sequence[int], rows_max: int
+        self, table: Name, compared: Compared, keys: ColumnRange, shift: int, buckets: Sequence[int], rows_max: int
     ) -> list[HashedRow]:
         """Return the rows of some buckets, at most ``rows_max``."""
         sql = rows_sql(self.dialect, table, compared.columns, compared.key, shift, keys.condition)

@@ -24,7 +24,7 @@ from consumers.verify.core.outcome import TableOutcome, Verdict
 from consumers.verify.core.proof_at import ProofAnswer, odd_side
 from consumers.verify.errors import RowTooLongError, TableInMotionError
 from consumers.verify.ranges import RangeCheck
-from consumers.verify.reader import KeyRange, Name, SideReader
+from consumers.verify.reader import ColumnRange, Name, SideReader
 from schemas.errors import ConfigError
 from schemas.ids import Ts
 
@@ -144,8 +144,8 @@ class TableCheck:
                 return replace(outcome, proof_reason="it has columns that cannot be compared")
             of_proof = replace(what, columns=tuple(by_name[name] for name in answer.columns))
             mine, theirs = at_once(
-                partial(source.proof, pair.source, of_proof, KeyRange()),
-                partial(destination.proof, pair.destination, of_proof, KeyRange()),
+                partial(source.proof, pair.source, of_proof, ColumnRange()),
+                partial(destination.proof, pair.destination, of_proof, ColumnRange()),
             )
         odd = odd_side(mine, answer.proof, theirs)
         verdict = Verdict.DIFFERENT if odd else outcome.verdict

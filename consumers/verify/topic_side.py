@@ -8,7 +8,7 @@ from consumers.client.changes import Row
 from consumers.client.materialised import KeyedTable
 from consumers.verify.core.columns import Compared
 from consumers.verify.core.differences import HashedRow
-from consumers.verify.reader import KeyRange, Name
+from consumers.verify.reader import ColumnRange, Name
 from schemas.state_proof.proof_sql import ProofColumn
 from schemas.state_proof.row_text import TableProof, row_hash, value_text
 
@@ -44,14 +44,14 @@ class TopicSide:
         """Take it; it is not read further."""
         self._table = table
 
-    def proof(self, table: Name, compared: Compared, keys: KeyRange) -> TableProof:
+    def proof(self, table: Name, compared: Compared, keys: ColumnRange) -> TableProof:
         """Return the proof of a range."""
         proof = TableProof()
         for row in self._within(keys):
             proof = proof.changed(None, row.hash)
         return proof
 
-    def buckets(self, table: Name, compared: Compared, keys: KeyRange, shift: int) -> dict[int, TableProof]:
+    def buckets(self, table: Name, compared: Compared, keys: ColumnRange, shift: int) -> dict[int, TableProof]:
         """Return the proofs of a range's buckets."""
         buckets: dict[int, TableProof] = {}
         for row in self._within(keys):
@@ -59,7 +59,7 @@ class TopicSide:
         return buckets
 
     def rows(
-        self, table: Name, compared: Compared, keys: KeyRange, shift: int, buckets: Sequence[int], rows_max: int
+        self, table: Name, compared: Compared, keys: ColumnRange, shift: int, buckets: Sequence[int], rows_max: int
     ) -> list[HashedRow]:
         """Return the rows of some buckets, at most ``rows_max``, by hash."""
         wanted = frozenset(buckets)
@@ -72,7 +72,7 @@ class TopicSide:
         rows = sorted(self._table.rows.values(), key=_first)
         return [_first(row) for row in rows], rows
 
-    def _within(self, keys: KeyRange) -> Iterator[HashedRow]:
+    def _within(self, keys: ColumnRange) -> Iterator[HashedRow]:
         if keys.column is None:
             yield from self._table.rows.values()
             return

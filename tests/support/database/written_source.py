@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from consumers.verify.core.columns import ColumnRow, Compared, KeyRow
 from consumers.verify.core.differences import HashedRow
-from consumers.verify.reader import KeyRange, Name, SideReader
+from consumers.verify.reader import ColumnRange, Name, SideReader
 from producers.region_server.server import RegionServer
 from schemas.ids import Ts
 from schemas.state_proof.proof_sql import Dialect
@@ -73,16 +73,16 @@ class WrittenReader(SideReader):
         first = 0 if after is None else int(np.searchsorted(keys, after, side="right"))
         return int(keys[first + rows - 1]) if first + rows <= len(keys) else None
 
-    def proof(self, table: Name, compared: Compared, keys: KeyRange) -> TableProof:
+    def proof(self, table: Name, compared: Compared, keys: ColumnRange) -> TableProof:
         return proof_of(self._hashes(table, compared)[self._within(table, keys)])
 
-    def buckets(self, table: Name, compared: Compared, keys: KeyRange, shift: int) -> dict[int, TableProof]:
+    def buckets(self, table: Name, compared: Compared, keys: ColumnRange, shift: int) -> dict[int, TableProof]:
         hashes = self._hashes(table, compared)[self._within(table, keys)]
         bucket = hashes >> np.uint64(shift)
         return {int(each): proof_of(hashes[bucket == each]) for each in np.unique(bucket)}
 
     def rows(
-        self, table: Name, compared: Compared, keys: KeyRange, shift: int, buckets: Sequence[int], rows_max: int
+        self, table: Name, compared: Compared, keys: ColumnRange, shift: int, buckets: Sequence[int], rows_max: int
     ) -> list[HashedRow]:
         held, hashes = self._rows(table), self._hashes(table, compared)
         wanted = self._within(table, keys) & np.isin(hashes >> np.uint64(shift), np.array(buckets, np.uint64))
@@ -115,7 +115,7 @@ class WrittenReader(SideReader):
         held = self._rows(table)
         return held.hashes_with_extra if EXTRA in names else held.hashes
 
-    def _within(self, table: Name, keys: KeyRange) -> npt.NDArray[np.bool_]:
+    def _within(self, table: Name, keys: ColumnRange) -> npt.NDArray[np.bool_]:
         first = self._table(table).kind.first_key(self._rows(table).numbers)
         within = np.ones(len(first), np.bool_)
         if keys.after is not None:

@@ -3,7 +3,7 @@
 import pytest
 
 from consumers.verify.core.columns import compared
-from consumers.verify.reader import KeyRange
+from consumers.verify.reader import ColumnRange
 from producers.region_server.core.store.mvcc import LockKind, Write
 from producers.region_server.kv.store import ClusterStore
 from producers.region_server.server import RegionServer
@@ -152,19 +152,19 @@ def test_written_reader_divides_a_table_as_a_database_does() -> None:
         with WrittenSource(server, writer)(server.tso()) as reader:
             name = SCHEMA, "t"
             what = compared(reader.columns(name), reader.keys(name), ["id", "k", "c", "pad"], reader.dialect)
-            whole = reader.proof(name, what, KeyRange())
+            whole = reader.proof(name, what, ColumnRange())
             assert whole.rows == 1_000
             assert reader.border(name, "id", None, 400) == 400
             assert reader.border(name, "id", 400, 600) == 1_000
             assert reader.border(name, "id", 400, 601) is None
             parts = [
-                reader.proof(name, what, KeyRange("id", after, upto)) for after, upto in ((None, 400), (400, None))
+                reader.proof(name, what, ColumnRange("id", after, upto)) for after, upto in ((None, 400), (400, None))
             ]
             assert [part.rows for part in parts] == [400, 600]
             assert parts[0].xor ^ parts[1].xor == whole.xor
-            buckets = reader.buckets(name, what, KeyRange(), 60)
+            buckets = reader.buckets(name, what, ColumnRange(), 60)
             assert sum(each.rows for each in buckets.values()) == 1_000
-            rows = reader.rows(name, what, KeyRange("id", None, 5), 0, [0], 9)
+            rows = reader.rows(name, what, ColumnRange("id", None, 5), 0, [0], 9)
             assert rows == []
-            named = reader.rows(name, what, KeyRange("id", 3, 5), 63, [0, 1], 9)
+            named = reader.rows(name, what, ColumnRange("id", 3, 5), 63, [0, 1], 9)
             assert sorted(row.key for row in named) == [("4",), ("5",)]

@@ -39,7 +39,7 @@ def service_info(service: str, master: str, dedicated: str) -> ServiceInfo:
     )
 
 
-class Registration:
+class ServiceNode:
     """The node of one session."""
 
     def __init__(self, session: Session, paths: ServicePaths, info: ServiceInfo) -> None:

@@ -39,7 +39,7 @@ from sorters.service.arenas import share_arenas
 from sorters.service.feed_shares import FeedShares
 from sorters.service.group_state import GroupState
 from sorters.service.hosted_feed import FeedHome, HostedFeed
-from sorters.service.registration import Registration, service_info
+from sorters.service.registration import ServiceNode, service_info
 from sorters.service.shared_log import SharedLog, SharedSources
 from sorters.service.shared_spark import SharedSpark
 from sorters.service.vitals import Vitals
@@ -165,9 +165,7 @@ class SorterService:
         """
         options, paths = self._options, ServicePaths(self._paths)
         with Session(options.zookeeper) as session:
-            registration = Registration(
-                session, paths, service_info(options.service, options.master, options.dedicated)
-            )
+            registration = ServiceNode(session, paths, service_info(options.service, options.master, options.dedicated))
             life = _Life(self, session, paths)
             log.info("sorter service is there", extra={"service": options.service, "cluster": options.cluster})
             try:

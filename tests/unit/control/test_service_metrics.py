@@ -16,7 +16,7 @@ from schemas.nodes.changefeed import ZkPaths
 from schemas.nodes.service_paths import ServicePaths
 from schemas.nodes.sorter_service import Assigned, Assignment, FeedEntry, ServiceInfo, SparkFigures, decode_service
 from sorters.service import registration
-from sorters.service.registration import FIGURES_S, Registration
+from sorters.service.registration import FIGURES_S, ServiceNode
 from sorters.spark.jobs.spark_counts import SparkCounts
 from tests.support.control.memory_bus import ME
 from tests.unit.control.test_metrics import NOW_S, PULL, RULE
@@ -96,7 +96,7 @@ def test_service_tells_figures_alone_each_five_seconds_and_all_else_at_once(monk
         def requests(self, what: str) -> AbstractContextManager[Client]:
             return nullcontext(Client())
 
-    there = Registration(cast(Session, Requests()), ServicePaths(ZkPaths("c")), replace(INFO, spark=SparkFigures()))
+    there = ServiceNode(cast(Session, Requests()), ServicePaths(ZkPaths("c")), replace(INFO, spark=SparkFigures()))
     for jobs in range(1, 11):
         there.tell(spark_ui="", spark=SparkFigures(jobs=jobs))
         now[0] += FIGURES_S / 5

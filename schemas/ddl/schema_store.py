@@ -30,7 +30,7 @@ from schemas.ddl.schema_change import (
     with_dropped,
 )
 from schemas.ddl.system_schemas import is_system_schema
-from schemas.ddl.version_history import NO_HISTORY, History
+from schemas.ddl.version_history import NO_HISTORY, TableVersions
 from schemas.errors import Action, BusError, CorruptDataError
 from schemas.ids import TableId, Ts
 from schemas.rawlog.ddl_record import DdlRecord
@@ -79,8 +79,8 @@ class SchemaStore:
         self._changed_ts = Ts(0)
         """finished_ts of the last job that changed a user schema, or the snapshot's ts."""
         self._current: dict[TableId, StoredTable] = {}
-        self._logical: dict[TableId, History] = {}
-        self._physical: dict[TableId, History] = {}
+        self._logical: dict[TableId, TableVersions] = {}
+        self._physical: dict[TableId, TableVersions] = {}
         self._superseded: deque[tuple[Ts, bool, TableId]] = deque()
         """Each history that got a version after its first one, with that version's ts, and whether it is a physical
         table's: what :meth:`gc` looks at."""
@@ -371,7 +371,9 @@ class SchemaStore:
         for pid in table.physical_ids:
             self._put(self._physical, pid, ts, table)
 
-    def _put(self, histories: dict[TableId, History], table_id: TableId, ts: Ts, table: StoredTable | None) -> None:
+    def _put(
+        self, histories: dict[TableId, TableVersions], table_id: TableId, ts: Ts, table: StoredTable | None
+    ) -> None:
         history = histories.get(table_id, NO_HISTORY)
         if history.valid_after and history.valid_after[-1] < ts:
             self._superseded.append((ts, histories is self._physical, table_id))

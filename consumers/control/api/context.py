@@ -36,7 +36,7 @@ BODY_KEY = "tidebus.body"
 """Of the request's scope: the body as it came."""
 
 
-class History(Protocol):
+class BusHistory(Protocol):
     """What a capture has seen of the bus since it began. Safe in any thread."""
 
     def events(self, name: FeedName | None = None) -> Sequence[Mapping[str, object]]:
@@ -58,7 +58,7 @@ class ApiContext:
         self.status, self.health = Shared[dict[str, object]](), Shared[None]()
         self.scrapes = {accept: Shared[tuple[bytes, str]]() for accept in ("", OPENMETRICS)}
         """By the type that is asked for; empty: Prometheus' text."""
-        self.history: History | None = None
+        self.history: BusHistory | None = None
         """None: nobody keeps one."""
         self.is_closing = False
         """Once the server ends: what it sends without end has to."""

@@ -15,7 +15,7 @@ Event = cdcpb_pb2.Event
 Row = cdcpb_pb2.Event.Row
 
 
-class History:
+class RecordedRows:
     """Committed rows by raw key."""
 
     def __init__(self, registrations: Iterable[Recorded]) -> None:

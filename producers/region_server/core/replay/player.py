@@ -25,7 +25,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from producers.region_server.core.replay.history import History, scanned
+from producers.region_server.core.replay.history import RecordedRows, scanned
 from producers.region_server.core.replay.recording import (
     FeedRecording,
     Note,
@@ -78,7 +78,7 @@ class FeedReplay:
         self._go_on_line = -1
         self._steps = recording.steps
         self._at = 0
-        self._history = History(recording.registrations)
+        self._history = RecordedRows(recording.registrations)
         self._regions: dict[int, pdpb_pb2.Region] = {}
         self._served: dict[Recorded, list[Served]] = {registration: [] for registration in recording.registrations}
         self._given_up = sorted(

@@ -58,7 +58,7 @@ class ProcessorOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Assignment:
+class ProcessorInputs:
     """What a run is to do."""
 
     options: ProcessorOptions
@@ -69,7 +69,7 @@ class Assignment:
     """Raises when nothing may be written any more."""
 
 
-BeginWork = Callable[[Assignment], Work]
+BeginWork = Callable[[ProcessorInputs], Work]
 """Connects, to take partitions or the lead over later; raises BusError."""
 OpenPeers = Callable[[CaptureId], Peers]
 """Begins to listen for other processors, under an id; raises BusError."""
@@ -157,7 +157,7 @@ class ProcessorProcess:
             BusError: the run has failed.
         """
         info, options = wanted.info, self._options
-        assignment = Assignment(
+        inputs = ProcessorInputs(
             options=options,
             info=info,
             config=load_with_secrets(info),
@@ -166,7 +166,7 @@ class ProcessorProcess:
         )
         processor = CaptureId(str(uuid.uuid4()))
         with contextlib.ExitStack() as stack:
-            work = stack.enter_context(contextlib.closing(self._begin(assignment)))
+            work = stack.enter_context(contextlib.closing(self._begin(inputs)))
             peers = stack.enter_context(contextlib.closing(self._open_peers(processor)))
             me = ProcessorInfo(
                 processor=processor,

@@ -21,7 +21,7 @@ from consumers.control.cluster.capture_registry import list_captures
 from consumers.processors.alone import AloneRun
 from consumers.processors.board import ProcessorBoard, Wanted
 from consumers.processors.core.recovery import check_alone
-from consumers.processors.processor import Assignment, BeginWork, ProcessorOptions
+from consumers.processors.processor import BeginWork, ProcessorInputs, ProcessorOptions
 from edges.secrets import load_with_secrets
 from edges.zookeeper.progress import read_entries
 from edges.zookeeper.session import SESSION_TIMEOUT_S, Session
@@ -143,10 +143,10 @@ def apply_upto(
                 raise ChangefeedNotFoundError("changefeed was removed meanwhile", changefeed=options.changefeed_id)
             info = wanted.info
             config = load_with_secrets(info)
-            assignment = Assignment(
+            inputs = ProcessorInputs(
                 options=options, info=info, config=config, stopped=lambda: False, check_lease=session.check_lease
             )
-            with closing(begin(assignment)) as work:
+            with closing(begin(inputs)) as work:
                 run = AloneRun(work, revision, max(_known_ts(wanted), info.start_ts))
                 with closing(run):
                     _turn(session, run, target_ts, on_progress)

@@ -12,7 +12,7 @@ from consumers.processors.apply.syncpoints import SyncpointWriter
 from consumers.processors.core.apply.barriers import Barriers
 from consumers.processors.core.apply.partition import DdlMark, start_position
 from consumers.processors.core.apply.statements import StatementSettings
-from consumers.processors.processor import Assignment
+from consumers.processors.processor import ProcessorInputs
 from consumers.processors.sink_source import KafkaSource, Source, read_record
 from schemas.config.zone import session_zone
 from schemas.errors import InvariantBrokenError
@@ -24,12 +24,12 @@ from schemas.sink.topic import destination_feed, group_id, sink_topic
 class DatabaseSides:
     """A changefeed's topic and destination, as its settings say. The source is one thread's."""
 
-    def __init__(self, assignment: Assignment) -> None:
-        info, config, options = assignment.info, assignment.config, assignment.options
+    def __init__(self, inputs: ProcessorInputs) -> None:
+        info, config, options = inputs.info, inputs.config, inputs.options
         if config.uri.server is None:
             raise InvariantBrokenError("sink is no database", changefeed=info.changefeed_id)
         mysql = config.sink.mysql
-        self._assignment, self._connector = assignment, Connector(config.uri.server, config, info.source_id)
+        self._inputs, self._connector = inputs, Connector(config.uri.server, config, info.source_id)
         self.settings = RunSettings(
             worker_count=mysql.worker_count,
             max_txn_row=mysql.max_txn_row,
@@ -50,8 +50,8 @@ class DatabaseSides:
 
     def destination(self, revision: int) -> DatabaseDestination:
         """Return the destination as the leader of ``revision`` has it; 0: as who leads nothing."""
-        info, config = self._assignment.info, self._assignment.config
-        feed = destination_feed(self._assignment.options.cluster, info)
+        info, config = self._inputs.info, self._inputs.config
+        feed = destination_feed(self._inputs.options.cluster, info)
         statements = StatementSettings(
             safe_mode=config.sink.safe_mode,
             safe_until_ts=info.safe_until_ts,
@@ -61,22 +61,22 @@ class DatabaseSides:
 
     def runner(self, destination: DatabaseDestination) -> DdlRunner:
         """Return what runs DDL there."""
-        zone = session_zone(self._assignment.config, self._assignment.info.time_zone)
+        zone = session_zone(self._inputs.config, self._inputs.info.time_zone)
         return DdlRunner(
             destination=destination,
             time_zone=zone,
-            read_timeout_s=self._assignment.config.sink.mysql.read_timeout_s,
-            stopped=self._assignment.stopped,
+            read_timeout_s=self._inputs.config.sink.mysql.read_timeout_s,
+            stopped=self._inputs.stopped,
         )
 
     def syncpoints(self, destination: DatabaseDestination) -> SyncpointWriter | None:
         """Return what writes syncpoints there; None: none are wanted."""
-        info, config = self._assignment.info, self._assignment.config
+        info, config = self._inputs.info, self._inputs.config
         if not config.enable_sync_point:
             return None
         return SyncpointWriter(
             destination=destination,
-            cluster=self._assignment.options.cluster,
+            cluster=self._inputs.options.cluster,
             changefeed_id=info.changefeed_id,
             start_ts=info.start_ts,
             interval_s=config.sync_point_interval_s,
@@ -89,9 +89,9 @@ class DatabaseSides:
         Raises:
             BusError: Kafka does not give it.
         """
-        info = self._assignment.info
+        info = self._inputs.info
         partition, offset = min(offsets.items())
-        record = read_record(self._assignment.options.kafka, sink_topic(info), group_id(info), partition, offset)
+        record = read_record(self._inputs.options.kafka, sink_topic(info), group_id(info), partition, offset)
         start_ts = decode_position(record.position).start_ts
         return DdlMark(record.position, start_ts, decode_ddl(record.value), offset)
 
@@ -158,13 +158,13 @@ class DatabaseWork:
         return self.share.mark(position) or self._sides.read_ddl(offsets)
 
 
-def begin_database_work(assignment: Assignment) -> DatabaseWork:
+def begin_database_work(inputs: ProcessorInputs) -> DatabaseWork:
     """Begin a processor's part in a changefeed whose sink is a MySQL or TiDB.
 
     Raises:
         BusError: Kafka does not let us.
     """
-    sides = DatabaseSides(assignment)
+    sides = DatabaseSides(inputs)
     try:
         return DatabaseWork(sides)
     except BaseException:

@@ -4,7 +4,7 @@ from consumers.control.core.replication.messages import Barrier
 from consumers.processors.core.apply.barriers import Answer, BarrierOrder, Barriers
 from consumers.processors.core.apply.executor import PartitionProgress, WorkOrder
 from consumers.processors.core.storage.paths import PathForm
-from consumers.processors.processor import Assignment
+from consumers.processors.processor import ProcessorInputs
 from consumers.processors.sink_source import KafkaSource
 from consumers.processors.storage.run import StorageRun, StorageSettings
 from consumers.processors.storage.store import ExpiringStore, LeasedStore, file_store
@@ -91,23 +91,23 @@ class StorageWork:
         self._source.close()
 
 
-def begin_storage_work(assignment: Assignment) -> StorageWork:
+def begin_storage_work(inputs: ProcessorInputs) -> StorageWork:
     """Begin a processor's part in a changefeed whose sink is a folder or an object storage.
 
     Raises:
         BusError: Kafka does not let us.
     """
-    settings, store, source = _sides(assignment)
+    settings, store, source = _sides(inputs)
     try:
-        leased = LeasedStore(store, assignment.check_lease)
+        leased = LeasedStore(store, inputs.check_lease)
         return StorageWork(StorageRun(source, leased, settings), source, source.partitions())
     except BaseException:
         source.close()
         raise
 
 
-def _sides(assignment: Assignment) -> tuple[StorageSettings, ExpiringStore, KafkaSource]:
-    info, config, sink = assignment.info, assignment.config, assignment.config.sink
+def _sides(inputs: ProcessorInputs) -> tuple[StorageSettings, ExpiringStore, KafkaSource]:
+    info, config, sink = inputs.info, inputs.config, inputs.config.sink
     if config.uri.storage is None:
         raise InvariantBrokenError("sink is no storage", changefeed=info.changefeed_id)
     settings = StorageSettings(
@@ -126,5 +126,5 @@ def _sides(assignment: Assignment) -> tuple[StorageSettings, ExpiringStore, Kafk
         expiration_days=sink.cloud_storage.file_expiration_days,
         cleanup=parse_cron(sink.cloud_storage.file_cleanup_cron_spec),
     )
-    source = KafkaSource(assignment.options.kafka, sink_topic(info), group_id(info))
+    source = KafkaSource(inputs.options.kafka, sink_topic(info), group_id(info))
     return settings, file_store(config.uri.storage), source

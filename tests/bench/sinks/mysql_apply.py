@@ -33,7 +33,7 @@ from consumers.processors.apply.begin import begin_database_work
 from consumers.processors.apply.connection import Connector
 from consumers.processors.core.apply.statements import StatementSettings, statements
 from consumers.processors.core.apply.waiting import RowBatch, RowSlice
-from consumers.processors.processor import Assignment, ProcessorOptions
+from consumers.processors.processor import ProcessorInputs, ProcessorOptions
 from edges.kafka.access import KafkaAccess
 from edges.zookeeper.access import ZooKeeperAccess
 from schemas.config.changefeed import load_changefeed
@@ -206,8 +206,8 @@ def _applying(kafka: str, info: ChangefeedInfo) -> Iterator[AloneRun]:
         changefeed_id=info.changefeed_id, kafka=KafkaAccess(kafka), zookeeper=ZooKeeperAccess("")
     )
     config = load_changefeed(info.sink_uri, info.config)
-    assignment = Assignment(options=options, info=info, config=config, stopped=lambda: False)
-    with closing(begin_database_work(assignment)) as work, closing(AloneRun(work, 1, Ts(1))) as run:
+    inputs = ProcessorInputs(options=options, info=info, config=config, stopped=lambda: False)
+    with closing(begin_database_work(inputs)) as work, closing(AloneRun(work, 1, Ts(1))) as run:
         yield run
 
 

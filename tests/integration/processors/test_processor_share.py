@@ -18,7 +18,7 @@ import pytest
 from compose.stack.local import Addresses
 from compose.stack.mariadb import LocalMariaDb
 from consumers.processors.apply.begin import DatabaseSides
-from consumers.processors.processor import Assignment, ProcessorOptions
+from consumers.processors.processor import ProcessorInputs, ProcessorOptions
 from schemas.config.changefeed import load_changefeed
 from schemas.ddl.job import DdlType
 from schemas.ids import Ts, UpstreamId, compose_ts
@@ -194,7 +194,7 @@ def test_leader_that_has_no_partition_reads_a_ddl_where_another_stands_at_it(wri
         changefeed_id=of.info.changefeed_id, kafka=of.addresses.kafka_access, zookeeper=of.addresses.zookeeper_access
     )
     config = load_changefeed(of.info.sink_uri, of.info.config)
-    sides = DatabaseSides(Assignment(options=options, info=of.info, config=config, stopped=lambda: False))
+    sides = DatabaseSides(ProcessorInputs(options=options, info=of.info, config=config, stopped=lambda: False))
     with closing(sides.source):
         mark = sides.read_ddl({2: offset, 4: 10**6})
     assert (mark.ddl.query, mark.position) == (QUERY, writer.log.records[2][offset].position)

@@ -5,7 +5,7 @@ import random
 from confluent_kafka import Producer
 
 from consumers.processors.core.storage.paths import METADATA
-from consumers.processors.processor import Assignment, ProcessorOptions
+from consumers.processors.processor import ProcessorInputs, ProcessorOptions
 from consumers.processors.storage.begin import begin_storage_work
 from edges.kafka.access import KafkaAccess
 from edges.zookeeper.access import ZooKeeperAccess
@@ -36,18 +36,18 @@ def write_topic(kafka: str, name: str, topic: Topic) -> None:
     assert producer.flush(60) == 0
 
 
-def assignment(kafka: str, info: ChangefeedInfo) -> Assignment:
+def inputs(kafka: str, info: ChangefeedInfo) -> ProcessorInputs:
     options = ProcessorOptions(
         changefeed_id=info.changefeed_id, kafka=KafkaAccess(kafka), zookeeper=ZooKeeperAccess("")
     )
     config = load_changefeed(info.sink_uri, SETTINGS)
-    return Assignment(options=options, info=info, config=config, stopped=lambda: False)
+    return ProcessorInputs(options=options, info=info, config=config, stopped=lambda: False)
 
 
 def apply_with_crashes(kafka: str, info: ChangefeedInfo, last_ts: int, rng: random.Random) -> None:
     """Begin, die after some turns without a word, begin again; the last life reads to the end."""
     for turns in (rng.randint(0, 3), rng.randint(0, 20), TURNS_MAX):
-        work = begin_storage_work(assignment(kafka, info))
+        work = begin_storage_work(inputs(kafka, info))
         try:
             run = WholeStorage(work.share, work.lead(1)[0], PARTITIONS)
             for _ in range(turns):

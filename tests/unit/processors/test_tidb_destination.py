@@ -14,7 +14,7 @@ from consumers.processors.apply.errors import DdlRefusedError, DestinationRefuse
 from consumers.processors.apply.fingerprint import fingerprint
 from consumers.processors.core.apply.partition import DdlMark
 from consumers.processors.core.apply.statements import StatementSettings
-from consumers.processors.processor import Assignment, ProcessorOptions
+from consumers.processors.processor import ProcessorInputs, ProcessorOptions
 from edges.kafka.access import KafkaAccess
 from edges.zookeeper.access import ZooKeeperAccess
 from schemas.config.changefeed import load_changefeed
@@ -274,7 +274,7 @@ def test_each_session_of_a_tidb_is_marked_with_the_upstreams_source_id(multi_sta
         options = ProcessorOptions(
             changefeed_id="cf", kafka=KafkaAccess("127.0.0.1:1"), zookeeper=ZooKeeperAccess("127.0.0.1:1")
         )
-        sides = DatabaseSides(Assignment(options=options, info=info, config=config, stopped=lambda: False))
+        sides = DatabaseSides(ProcessorInputs(options=options, info=info, config=config, stopped=lambda: False))
         sides.destination(0).connect(multi_statements=multi_statements).close()
         sides.source.close()
         marks = [sql for sql in server.said if "tidb_cdc_write_source" in sql]

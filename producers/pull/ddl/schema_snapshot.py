@@ -10,7 +10,7 @@ import grpc
 from producers.errors import RegionsUnknownError, SnapshotFailedError, StoreUnavailableError
 from producers.pull.core.ddl.meta_snapshot import KeyValue
 from producers.pull.core.regions.region_map import KEY_END, RegionInfo
-from producers.pull.core.regions.span_frontier import KeyRange
+from producers.pull.core.regions.span_frontier import EncodedRange
 from producers.pull.locks.resolver import LockResolver, lock_of
 from producers.pull.pd.region_cache import RegionCache
 from schemas.ids import Ts
@@ -71,7 +71,7 @@ class SnapshotReader:
 
     def _page(self, cursor: bytes, end: bytes) -> tuple[list[KeyValue], bytes, str]:
         """Read one page of the region of ``cursor``; return pairs, the next cursor, and why it did not move ('')."""
-        encoded = KeyRange(encode_bytes(cursor), encode_bytes(end))
+        encoded = EncodedRange(encode_bytes(cursor), encode_bytes(end))
         region = self._cache.locate(encoded)[0]
         if region.leader is None:
             self._cache.drop(encoded)

@@ -32,7 +32,7 @@ from producers.pull.core.match.spill import SpillCorruptError, SpillRefusedError
 from producers.pull.core.regions.feed_message import FeedMessage
 from producers.pull.core.regions.region_errors import decide
 from producers.pull.core.regions.request_ids import RequestIds, is_shared
-from producers.pull.core.regions.span_frontier import TS_MAX, KeyRange
+from producers.pull.core.regions.span_frontier import TS_MAX, EncodedRange
 from producers.pull.core.regions.stream_errors import bad_rows, decide_stream, malformed
 from producers.pull.core.regions.subscription import Registration, Retry, Subscription
 from producers.pull.feed.event_stream import ByteBudget, StoreStream
@@ -139,7 +139,7 @@ class EventFeed:
             subscription.moved_at_s = self._clock()
             self._subscriptions[span] = subscription
             self._spans.setdefault(span.table_id, set()).add(span)
-        self._locator.submit(subscription, Retry(KeyRange(*span.encoded)))
+        self._locator.submit(subscription, Retry(EncodedRange(*span.encoded)))
 
     def unsubscribe(self, what: TableSpan | TableId) -> None:
         """End the feed of a span, or of all spans of a table; nothing of it reaches the sink any more."""

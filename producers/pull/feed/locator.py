@@ -18,7 +18,7 @@ from typing import Final
 from producers.errors import ProducerBugError, RegionsUnknownError, StoreUnavailableError
 from producers.pull.core.regions.region_errors import backoff_ms
 from producers.pull.core.regions.region_map import RegionInfo
-from producers.pull.core.regions.span_frontier import KeyRange
+from producers.pull.core.regions.span_frontier import EncodedRange
 from producers.pull.core.regions.subscription import Retry, Subscription
 from producers.pull.pd.region_cache import RegionCache
 from schemas.errors import Action, BusError
@@ -165,6 +165,6 @@ class Locator:
         if end >= retry.range.end:
             return LocatedRange(subscription, retry, tuple(usable), addresses)
         # Something was found: what could not be had, if there is such, begins its own back-off.
-        rest = Retry(KeyRange(end, retry.range.end), 0, retry.faults, retry.read_to)
-        covered = Retry(KeyRange(retry.range.start, end), retry.attempt, retry.faults)
+        rest = Retry(EncodedRange(end, retry.range.end), 0, retry.faults, retry.read_to)
+        covered = Retry(EncodedRange(retry.range.start, end), retry.attempt, retry.faults)
         return LocatedRange(subscription, covered, tuple(usable), addresses, rest)

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from producers.pull.core.regions.region_errors import FAULTS_MAX, Decision, RecoveryStep
 from producers.pull.core.regions.region_map import RegionInfo
-from producers.pull.core.regions.span_frontier import KeyRange
+from producers.pull.core.regions.span_frontier import EncodedRange
 from producers.pull.core.regions.stream_errors import silent
 from producers.pull.core.regions.subscription import Registration, Retry, Subscription, joined
 from producers.pull.feed.locator import LocatedRange
@@ -49,7 +49,7 @@ class Recovery:
         runs = itertools.groupby(located.regions, lambda region: waits[_leader_of(region)])
         for later, group in runs:
             regions = list(group)
-            wanted = located.retry.range.intersect(KeyRange(regions[0].range.start, regions[-1].range.end))
+            wanted = located.retry.range.intersect(EncodedRange(regions[0].range.start, regions[-1].range.end))
             if wanted is None:
                 continue
             retry = replace(located.retry, range=wanted)

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Iterable
 from typing import Final
 
-from producers.pull.core.regions.span_frontier import KeyRange
+from producers.pull.core.regions.span_frontier import EncodedRange
 from producers.pull.core.regions.subscription import Subscription
 from producers.pull.feed.types import SpanStatus
 from schemas.ids import Ts
@@ -37,7 +37,7 @@ def held_back(subscription: Subscription, now_s: float) -> tuple[str, str]:
     ``scanning``, ``lock`` (the lock watch has found one), ``still`` (no cause found).
     """
     slowest = subscription.frontier.slowest()
-    if isinstance(slowest, KeyRange):
+    if isinstance(slowest, EncodedRange):
         return ("unregistered" if subscription.reason else ""), subscription.reason
     registration = subscription.holder(slowest)
     region, still_s = registration.region, now_s - subscription.moved_at_s

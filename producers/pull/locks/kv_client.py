@@ -9,7 +9,7 @@ import grpc
 from producers.errors import KvRefusedError, RegionMovedError
 from producers.pull.core.regions.call_errors import decide_call
 from producers.pull.core.regions.region_map import KEY_END, Peer, RegionInfo
-from producers.pull.core.regions.span_frontier import KeyRange
+from producers.pull.core.regions.span_frontier import EncodedRange
 from producers.pull.pd.region_cache import RegionCache
 from schemas.proto import kvrpcpb_pb2, metapb_pb2, tikvpb_pb2_grpc
 from schemas.tidb.codec import decode_bytes, encode_bytes
@@ -143,5 +143,5 @@ def raw_end(region: RegionInfo, end: bytes) -> bytes:
     return min(end, decode_bytes(region.range.end)[0])
 
 
-def _around(key: bytes) -> KeyRange:
-    return KeyRange(encode_bytes(key), encode_bytes(key + b"\0"))
+def _around(key: bytes) -> EncodedRange:
+    return EncodedRange(encode_bytes(key), encode_bytes(key + b"\0"))

@@ -21,7 +21,7 @@ from producers.errors import (
 )
 from producers.pull.core.regions.region_errors import ClusterMismatchError
 from producers.pull.core.regions.region_map import KEY_END, Peer, RegionInfo
-from producers.pull.core.regions.span_frontier import KeyRange
+from producers.pull.core.regions.span_frontier import EncodedRange
 from producers.pull.pd.tso_stream import TsoStream
 from producers.tls import Channels
 from schemas.ids import RegionId, StoreId, Ts
@@ -111,7 +111,7 @@ class PdClient:
 
         return self._call("Tso", ask)
 
-    def scan_regions(self, wanted: KeyRange, limit: int = SCAN_REGIONS_LIMIT) -> list[RegionInfo]:
+    def scan_regions(self, wanted: EncodedRange, limit: int = SCAN_REGIONS_LIMIT) -> list[RegionInfo]:
         """Return up to ``limit`` regions that overlap ``wanted`` (encoded keys), ascending; there may be holes."""
 
         def ask(stub: pdpb_pb2_grpc.PDStub, header: pdpb_pb2.RequestHeader) -> pdpb_pb2.ScanRegionsResponse:
@@ -347,7 +347,7 @@ def _plain(address: str) -> str:
 def _region(meta: metapb_pb2.Region, leader: metapb_pb2.Peer) -> RegionInfo:
     return RegionInfo(
         region_id=RegionId(meta.id),
-        range=KeyRange(meta.start_key, meta.end_key or KEY_END),
+        range=EncodedRange(meta.start_key, meta.end_key or KEY_END),
         version=meta.region_epoch.version,
         conf_ver=meta.region_epoch.conf_ver,
         # A region without a known leader has an empty Peer.

@@ -9,7 +9,7 @@ import time
 from producers.channels import OpenChannel
 from producers.errors import RegionsUnknownError, StoreUnavailableError
 from producers.pull.core.regions.region_map import KnownRegions, RegionInfo, covering_prefix
-from producers.pull.core.regions.span_frontier import KeyRange
+from producers.pull.core.regions.span_frontier import EncodedRange
 from producers.pull.pd.client import SCAN_REGIONS_LIMIT, PdClient
 from schemas.ids import RegionId, StoreId
 from schemas.proto import metapb_pb2
@@ -36,7 +36,7 @@ class RegionCache:
         """Return what opens channels to the stores that are known here."""
         return self.pd.channels.open
 
-    def locate(self, wanted: KeyRange) -> list[RegionInfo]:
+    def locate(self, wanted: EncodedRange) -> list[RegionInfo]:
         """Return regions that cover ``wanted`` from its start without a gap, as far as PD knows; at least one.
 
         Raises:
@@ -47,7 +47,7 @@ class RegionCache:
             known = self._map.find(wanted)
         end = known[-1].range.end if known else wanted.start
         while end < wanted.end:
-            page = covering_prefix(self.pd.scan_regions(KeyRange(end, wanted.end)), end)
+            page = covering_prefix(self.pd.scan_regions(EncodedRange(end, wanted.end)), end)
             if not page:
                 break
             with self._lock:
@@ -58,7 +58,7 @@ class RegionCache:
             raise RegionsUnknownError("PD knows no region for the range", start=wanted.start.hex())
         return known
 
-    def locate_page(self, wanted: KeyRange, read_to: bytes = b"") -> list[RegionInfo]:
+    def locate_page(self, wanted: EncodedRange, read_to: bytes = b"") -> list[RegionInfo]:
         """Return the first regions that cover ``wanted`` from its start, a page of PD's at most; at least one.
 
         Args:
@@ -72,7 +72,7 @@ class RegionCache:
         with self._lock:
             known = self._map.find(wanted, SCAN_REGIONS_LIMIT)
         if not known:
-            asked = KeyRange(wanted.start, max(wanted.end, read_to))
+            asked = EncodedRange(wanted.start, max(wanted.end, read_to))
             page = covering_prefix(self.pd.scan_regions(asked, SCAN_REGIONS_LIMIT), wanted.start)
             with self._lock:
                 self._map.put(page)
@@ -81,12 +81,12 @@ class RegionCache:
             raise RegionsUnknownError("PD knows no region for the range", start=wanted.start.hex())
         return known
 
-    def drop(self, wanted: KeyRange) -> None:
+    def drop(self, wanted: EncodedRange) -> None:
         """Forget the regions of a range: the next locate asks PD."""
         with self._lock:
             self._map.drop(wanted)
 
-    def set_leader(self, region_id: RegionId, wanted: KeyRange, store_id: StoreId) -> None:
+    def set_leader(self, region_id: RegionId, wanted: EncodedRange, store_id: StoreId) -> None:
         """Believe a store's hint; a hint that does not fit makes the next locate ask PD."""
         with self._lock:
             if not self._map.set_leader(region_id, wanted, store_id):

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator
 
 from producers.pull.core.regions.region_map import KEY_END
-from producers.pull.core.regions.span_frontier import KeyRange
+from producers.pull.core.regions.span_frontier import EncodedRange
 from producers.pull.core.regions.table_boundaries import table_boundaries
 from producers.pull.pd.client import SCAN_REGIONS_LIMIT, PdClient
 from schemas.ids import TableId
@@ -21,14 +21,14 @@ def table_regions(pd: PdClient, tables: Collection[TableId], at_least: int) -> d
     if not tables:
         return {}
     first, last = TableSpan.of_table(min(tables)), TableSpan.of_table(max(tables))
-    wanted = KeyRange(first.encoded[0], last.encoded[1])
+    wanted = EncodedRange(first.encoded[0], last.encoded[1])
     return table_boundaries(_starts(pd, wanted), frozenset(tables), at_least)
 
 
-def _starts(pd: PdClient, wanted: KeyRange) -> Iterator[bytes]:
+def _starts(pd: PdClient, wanted: EncodedRange) -> Iterator[bytes]:
     at = wanted.start
     while at < wanted.end:
-        page = pd.scan_regions(KeyRange(at, wanted.end), SCAN_REGIONS_LIMIT)
+        page = pd.scan_regions(EncodedRange(at, wanted.end), SCAN_REGIONS_LIMIT)
         for region in page:
             if region.range.start >= at:
                 yield region.range.start

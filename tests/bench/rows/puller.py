@@ -31,7 +31,7 @@ from edges.kafka.access import KafkaAccess
 from producers.pull.core.landing.book import LandingBook
 from producers.pull.core.regions.region_map import KEY_END, Peer, RegionInfo
 from producers.pull.core.regions.request_ids import RequestIds
-from producers.pull.core.regions.span_frontier import KeyRange
+from producers.pull.core.regions.span_frontier import EncodedRange
 from producers.pull.core.regions.stream_table import StreamTable
 from producers.pull.core.regions.subscription import Retry, Subscription
 from producers.pull.feed.event_feed import EventFeed
@@ -128,7 +128,7 @@ def feed_over(landing: Landing) -> tuple[EventFeed, OpenStream]:
         subscription = Subscription(span, Ts(0), RequestIds())
         region = RegionInfo(
             region_id=RegionId(table),
-            range=KeyRange(b"", KEY_END),
+            range=EncodedRange(b"", KEY_END),
             version=1,
             conf_ver=1,
             leader=Peer(1, StoreId(1)),

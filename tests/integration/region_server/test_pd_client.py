@@ -6,7 +6,7 @@ import pytest
 
 from producers.errors import HistoryGoneError, PdRefusedError, PdUnreachableError
 from producers.pull.core.regions.region_map import KEY_END
-from producers.pull.core.regions.span_frontier import KeyRange
+from producers.pull.core.regions.span_frontier import EncodedRange
 from producers.pull.pd.client import PdClient
 from producers.pull.pd.region_cache import RegionCache
 from producers.pull.pd.safe_point import keep_safe_point
@@ -39,13 +39,13 @@ def test_pd_client_and_cache_after_splits_then_regions_cover_any_range_in_order(
         server.act(split)
         pd = PdClient(server.pd_address)
         cache = RegionCache(pd)
-        everything = cache.locate(KeyRange(b"", KEY_END))
+        everything = cache.locate(EncodedRange(b"", KEY_END))
         assert [region.range.start for region in everything] == [b"", *(encode_bytes(k) for k in (b"t1", b"t3", b"t5"))]
         assert [region.range.end for region in everything] == [
             *(region.range.start for region in everything[1:]),
             KEY_END,
         ]
-        part = cache.locate(KeyRange(encode_bytes(b"t2"), encode_bytes(b"t4")))
+        part = cache.locate(EncodedRange(encode_bytes(b"t2"), encode_bytes(b"t4")))
         assert part == everything[1:3]
         leader = part[0].leader
         assert leader is not None

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from producers.pull.core.regions.region_map import KnownRegions, Peer, RegionInfo, covering_prefix
-from producers.pull.core.regions.span_frontier import KeyRange
+from producers.pull.core.regions.span_frontier import EncodedRange
 from schemas.ids import RegionId, StoreId
 
 KEYS = 16
@@ -18,7 +18,7 @@ def region(number: int, start: int, end: int, version: int) -> RegionInfo:
     peers = (Peer(10, StoreId(1)), Peer(20, StoreId(2)))
     return RegionInfo(
         region_id=RegionId(number),
-        range=KeyRange(key(start), key(end)),
+        range=EncodedRange(key(start), key(end)),
         version=version,
         conf_ver=1,
         leader=peers[0],
@@ -47,20 +47,20 @@ def test_region_map_any_puts_and_drops_then_find_gives_a_gapless_prefix_of_the_n
             regions.put([info])
             model.update(dict.fromkeys(range(start, end), info))
         else:
-            regions.drop(KeyRange(key(start), key(end)))
+            regions.drop(EncodedRange(key(start), key(end)))
     expected: list[RegionInfo] = []
     for at in range(*wanted):
         if at not in model:
             break
         if model[at] not in expected:
             expected.append(model[at])
-    assert regions.find(KeyRange(key(wanted[0]), key(wanted[1]))) == expected
+    assert regions.find(EncodedRange(key(wanted[0]), key(wanted[1]))) == expected
 
 
 def test_region_map_when_a_leader_is_hinted_then_only_a_known_peer_is_believed() -> None:
     regions = KnownRegions()
     regions.put([region(1, 0, 4, 1)])
-    span = KeyRange(key(0), key(4))
+    span = EncodedRange(key(0), key(4))
     assert regions.set_leader(RegionId(1), span, StoreId(2))
     assert regions.find(span)[0].leader == Peer(20, StoreId(2))
     assert not regions.set_leader(RegionId(1), span, StoreId(9))

@@ -4,8 +4,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from producers.pull.core.regions.span_frontier import (
+    EncodedRange,
     Granted,
-    KeyRange,
     LockedRange,
     SpanFrontier,
     Stale,
@@ -35,12 +35,12 @@ actions = st.lists(
 @settings(max_examples=300, deadline=None)
 @given(actions)
 def test_span_frontier_any_locks_and_unlocks_keeps_every_keys_ts(steps: list[tuple[str, int, int, int, int]]) -> None:
-    frontier = SpanFrontier(KeyRange(key(0), key(KEYS)), Ts(3))
+    frontier = SpanFrontier(EncodedRange(key(0), key(KEYS)), Ts(3))
     model = [3] * KEYS
     held: list[LockedRange] = []
     for action, a, b, region, version in steps:
         if action == "lock" and a < b:
-            wanted = KeyRange(key(a), key(b))
+            wanted = EncodedRange(key(a), key(b))
             busy = [lock for lock in held if lock.range.intersect(wanted)]
             newer = [lock for lock in busy if lock.version >= version]
             match frontier.lock(wanted, RegionId(region), version):
@@ -71,25 +71,25 @@ def test_span_frontier_any_locks_and_unlocks_keeps_every_keys_ts(steps: list[tup
 
 def test_span_frontier_when_a_region_absorbs_a_released_neighbour_then_it_gets_that_range_too() -> None:
     """The merged region's own part was placed again before the error of its neighbour came."""
-    frontier = SpanFrontier(KeyRange(b"a", b"z"), Ts(1))
-    assert isinstance(frontier.lock(KeyRange(b"m", b"z"), RegionId(2), 6), Granted)
-    added = frontier.lock(KeyRange(b"a", b"m"), RegionId(2), 6)
+    frontier = SpanFrontier(EncodedRange(b"a", b"z"), Ts(1))
+    assert isinstance(frontier.lock(EncodedRange(b"m", b"z"), RegionId(2), 6), Granted)
+    added = frontier.lock(EncodedRange(b"a", b"m"), RegionId(2), 6)
     assert isinstance(added, Granted)
     assert added.lock.resolved_ts == 1
 
 
 def test_span_frontier_when_two_regions_merge_then_the_union_starts_from_the_smaller_ts() -> None:
-    frontier = SpanFrontier(KeyRange(b"a", b"z"), Ts(1))
-    left = frontier.lock(KeyRange(b"a", b"m"), RegionId(1), 5)
-    right = frontier.lock(KeyRange(b"m", b"z"), RegionId(2), 5)
+    frontier = SpanFrontier(EncodedRange(b"a", b"z"), Ts(1))
+    left = frontier.lock(EncodedRange(b"a", b"m"), RegionId(1), 5)
+    right = frontier.lock(EncodedRange(b"m", b"z"), RegionId(2), 5)
     assert isinstance(left, Granted)
     assert isinstance(right, Granted)
     frontier.advance(left.lock, Ts(10))
     frontier.advance(right.lock, Ts(20))
-    assert isinstance(frontier.lock(KeyRange(b"a", b"z"), RegionId(2), 6), WaitForRegions)
+    assert isinstance(frontier.lock(EncodedRange(b"a", b"z"), RegionId(2), 6), WaitForRegions)
     frontier.unlock(left.lock)
     frontier.unlock(right.lock)
-    merged = frontier.lock(KeyRange(b"a", b"z"), RegionId(2), 6)
+    merged = frontier.lock(EncodedRange(b"a", b"z"), RegionId(2), 6)
     assert isinstance(merged, Granted)
     assert merged.lock.resolved_ts == 10
     assert frontier.slowest() is merged.lock

@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from producers.pull.core.match.log_rows import LogRows
 from producers.pull.core.regions.region_map import KEY_END, RegionInfo, covering_prefix
 from producers.pull.core.regions.request_ids import RequestIds
-from producers.pull.core.regions.span_frontier import KeyRange
+from producers.pull.core.regions.span_frontier import EncodedRange
 from producers.pull.core.regions.stream_table import StreamTable
 from producers.pull.core.regions.subscription import Registration, Retry, Subscription, joined
 from schemas.ids import RegionId, TableId, Ts
@@ -25,7 +25,7 @@ from schemas.tidb.spans import TableSpan
 
 KEYS = 10
 SPAN = TableSpan(TableId(1), b"k0", b"k9z")
-SPAN_RANGE = KeyRange(*SPAN.encoded)
+SPAN_RANGE = EncodedRange(*SPAN.encoded)
 INITIALIZED = cdcpb_pb2.Event.Row(type=cdcpb_pb2.Event.INITIALIZED)
 START_TS = Ts(10)
 
@@ -35,7 +35,7 @@ def key(at: int) -> bytes:
     return b"" if at == 0 else KEY_END if at == KEYS else encode_bytes(b"k%d" % at)
 
 
-def keys_of(wanted: KeyRange) -> list[int]:
+def keys_of(wanted: EncodedRange) -> list[int]:
     return [at for at in range(KEYS) if wanted.start <= max(key(at), SPAN_RANGE.start) < wanted.end]
 
 
@@ -43,7 +43,7 @@ class SpanMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.regions = [
-            RegionInfo(region_id=RegionId(1), range=KeyRange(key(0), KEY_END), version=1, conf_ver=1, leader=None)
+            RegionInfo(region_id=RegionId(1), range=EncodedRange(key(0), KEY_END), version=1, conf_ver=1, leader=None)
         ]
         self.borders = {1: (0, KEYS)}
         self.next_region, self.clock = 2, 10
@@ -62,7 +62,7 @@ class SpanMachine(RuleBasedStateMachine):
             (
                 RegionInfo(
                     region_id=RegionId(number),
-                    range=KeyRange(key(low), key(high)),
+                    range=EncodedRange(key(low), key(high)),
                     version=versions[number],
                     conf_ver=1,
                     leader=None,
@@ -120,7 +120,7 @@ class SpanMachine(RuleBasedStateMachine):
     @rule(low=st.integers(0, KEYS - 1), length=st.integers(1, KEYS), age=st.integers(0, 3))
     def locate_twice(self, low: int, length: int, age: int) -> None:
         """A range that somebody has already, or has asked for: it must end as stale, or wait."""
-        wanted = KeyRange(key(low), key(min(low + length, KEYS))).intersect(SPAN_RANGE)
+        wanted = EncodedRange(key(low), key(min(low + length, KEYS))).intersect(SPAN_RANGE)
         if wanted is not None:
             self.at_locator.append(Retry(wanted))
             self.locate(len(self.at_locator) - 1, age)

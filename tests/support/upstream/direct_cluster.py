@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from producers.pull.core.regions.region_map import Peer, RegionInfo
-from producers.pull.core.regions.span_frontier import KeyRange
+from producers.pull.core.regions.span_frontier import EncodedRange
 from producers.pull.pd.client import PdClient
 from producers.region_server.core.chaos import CALL_ERRORS
 from producers.region_server.kv.call_gate import CallFaults, CallGate
@@ -101,11 +101,11 @@ class DirectPd(PdClient):
     def stores(self) -> list[metapb_pb2.Store]:
         return [metapb_pb2.Store(id=store_id, address=f"store-{store_id}") for store_id in STORES]
 
-    def scan_regions(self, wanted: KeyRange, limit: int = 0) -> list[RegionInfo]:
+    def scan_regions(self, wanted: EncodedRange, limit: int = 0) -> list[RegionInfo]:
         overlapping = [
             RegionInfo(
                 region_id=RegionId(region.region_id),
-                range=KeyRange(region_bound(region.start), region_bound(region.end) or b"\xff" * 5),
+                range=EncodedRange(region_bound(region.start), region_bound(region.end) or b"\xff" * 5),
                 version=region.version,
                 conf_ver=region.conf_ver,
                 leader=Peer(peer(region, region.leader).id, region.leader),

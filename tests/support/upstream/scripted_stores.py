@@ -15,7 +15,7 @@ import grpc
 from producers.pull.core.match.change_columns import Change
 from producers.pull.core.match.matcher_quota import MatcherQuota
 from producers.pull.core.regions.region_map import KEY_END, Peer, RegionInfo
-from producers.pull.core.regions.span_frontier import KeyRange
+from producers.pull.core.regions.span_frontier import EncodedRange
 from producers.pull.feed.event_feed import EventFeed
 from producers.pull.feed.event_stream import ByteBudget, StoreStream
 from producers.pull.feed.locator import LocatedRange, Locator, UnlocatedRange
@@ -46,7 +46,7 @@ class ScriptedPd:
         self.addresses: dict[int, str] = {1: "store-1", 2: "store-2"}
         self.scans = 0
 
-    def scan_regions(self, wanted: KeyRange, limit: int = 1024) -> list[RegionInfo]:
+    def scan_regions(self, wanted: EncodedRange, limit: int = 1024) -> list[RegionInfo]:
         self.scans += 1
         return [region for region in self.regions if region.range.intersect(wanted)][:limit]
 
@@ -59,7 +59,7 @@ class ScriptedPd:
         self.regions = [
             RegionInfo(
                 region_id=RegionId(number),
-                range=KeyRange(start, end or KEY_END),
+                range=EncodedRange(start, end or KEY_END),
                 version=version,
                 conf_ver=1,
                 leader=peers[store - 1] if store else None,

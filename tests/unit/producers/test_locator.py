@@ -6,7 +6,7 @@ from typing import cast
 
 from producers.pull.core.regions.region_map import Peer, RegionInfo
 from producers.pull.core.regions.request_ids import RequestIds
-from producers.pull.core.regions.span_frontier import KeyRange
+from producers.pull.core.regions.span_frontier import EncodedRange
 from producers.pull.core.regions.subscription import Retry, Subscription
 from producers.pull.feed.locator import READ_AHEAD_FROM, LocatedRange, Locator, UnlocatedRange
 from producers.pull.pd.client import SCAN_REGIONS_LIMIT, PdClient
@@ -23,7 +23,7 @@ FIRST, TABLES = 100, 3_000
 class CountingPd:
     """PD with a region for each table, and what it was asked for."""
 
-    asked: list[KeyRange] = field(default_factory=list)
+    asked: list[EncodedRange] = field(default_factory=list)
     regions: list[RegionInfo] = field(default_factory=list)
     channels: Channels = field(default_factory=lambda: Channels(TlsSettings()))
 
@@ -34,7 +34,7 @@ class CountingPd:
             self.regions.append(
                 RegionInfo(
                     region_id=RegionId(number),
-                    range=KeyRange(start, end),
+                    range=EncodedRange(start, end),
                     version=1,
                     conf_ver=1,
                     leader=peer,
@@ -42,7 +42,7 @@ class CountingPd:
                 )
             )
 
-    def scan_regions(self, wanted: KeyRange, limit: int = SCAN_REGIONS_LIMIT) -> list[RegionInfo]:
+    def scan_regions(self, wanted: EncodedRange, limit: int = SCAN_REGIONS_LIMIT) -> list[RegionInfo]:
         self.asked.append(wanted)
         overlapping = [
             region for region in self.regions if region.range.end > wanted.start and region.range.start < wanted.end
@@ -53,8 +53,8 @@ class CountingPd:
         return [metapb_pb2.Store(id=1, address="127.0.0.1:20160")]
 
 
-def _range(table: int) -> KeyRange:
-    return KeyRange(*TableSpan.of_table(TableId(table)).encoded)
+def _range(table: int) -> EncodedRange:
+    return EncodedRange(*TableSpan.of_table(TableId(table)).encoded)
 
 
 def _locate(pd: CountingPd, tables: list[int], *, attempt: int = 0) -> list[LocatedRange | UnlocatedRange]:

@@ -1,6 +1,6 @@
 """When locks are looked for: the rule of docs/formats/cdcpb.md §7."""
 
-from producers.pull.core.regions.span_frontier import KeyRange
+from producers.pull.core.regions.span_frontier import EncodedRange
 from producers.pull.core.regions.stuck_spans import (
     REGIONS_FIRST,
     REGIONS_MAX,
@@ -16,7 +16,7 @@ from schemas.ids import RegionId, TableId, Ts, compose_ts
 from schemas.tidb.spans import TableSpan
 
 SPAN = TableSpan(TableId(7), b"t1", b"t2")
-RANGE = KeyRange(b"a", b"b")
+RANGE = EncodedRange(b"a", b"b")
 
 
 def look(

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from producers.pull.core.regions.span_frontier import KeyRange
+from producers.pull.core.regions.span_frontier import EncodedRange
 from schemas.ids import RegionId, StoreId
 
 KEY_END: Final = b"\xff" * 5
@@ -28,7 +28,7 @@ class RegionInfo:
     """One region at one epoch."""
 
     region_id: RegionId
-    range: KeyRange
+    range: EncodedRange
     version: int
     """Grows with every split and merge."""
     conf_ver: int
@@ -74,19 +74,19 @@ class KnownRegions:
             self._regions[first:last] = [region]
             self._starts[first:last] = [region.range.start]
 
-    def find(self, wanted: KeyRange, limit: int | None = None) -> list[RegionInfo]:
+    def find(self, wanted: EncodedRange, limit: int | None = None) -> list[RegionInfo]:
         """Return the known regions that cover ``wanted`` from its start without a gap: maybe all, maybe none."""
         first, last = self._overlap(wanted)
         if limit is not None:
             last = min(last, first + limit)
         return covering_prefix(self._regions[first:last], wanted.start)
 
-    def drop(self, wanted: KeyRange) -> None:
+    def drop(self, wanted: EncodedRange) -> None:
         """Forget what overlaps ``wanted``."""
         first, last = self._overlap(wanted)
         del self._regions[first:last], self._starts[first:last]
 
-    def set_leader(self, region_id: RegionId, wanted: KeyRange, store_id: StoreId) -> bool:
+    def set_leader(self, region_id: RegionId, wanted: EncodedRange, store_id: StoreId) -> bool:
         """Believe a hint about a region's leader; False when the region or its peer on that store is not known."""
         first, last = self._overlap(wanted)
         for at in range(first, last):
@@ -98,7 +98,7 @@ class KnownRegions:
                 return peer is not None
         return False
 
-    def _overlap(self, wanted: KeyRange) -> tuple[int, int]:
+    def _overlap(self, wanted: EncodedRange) -> tuple[int, int]:
         """Return the slice of regions that overlap ``wanted``; known regions never overlap each other."""
         first = max(0, bisect_right(self._starts, wanted.start) - 1)
         if first < len(self._regions) and self._regions[first].range.end <= wanted.start:

@@ -32,23 +32,23 @@ _BULK_MIN: Final = 32
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class KeyRange:
-    """``[start, end)`` of encoded keys."""
+class EncodedRange:
+    """``[start, end)`` of memcomparable-encoded keys, as regions have them."""
 
     start: bytes
     end: bytes
 
-    def intersect(self, other: "KeyRange") -> "KeyRange | None":
+    def intersect(self, other: "EncodedRange") -> "EncodedRange | None":
         """Return the common part, or None."""
         start, end = max(self.start, other.start), min(self.end, other.end)
-        return KeyRange(start, end) if start < end else None
+        return EncodedRange(start, end) if start < end else None
 
 
 @dataclass(slots=True, eq=False)
 class LockedRange:
     """A range that one registration holds."""
 
-    range: KeyRange
+    range: EncodedRange
     region_id: RegionId
     version: int
     slot: int
@@ -73,7 +73,7 @@ class Granted:
 class Stale:
     """A newer region holds a part, so the caller's view is old: it looks up ``retry`` (maybe nothing) again."""
 
-    retry: tuple[KeyRange, ...]
+    retry: tuple[EncodedRange, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class WaitForRegions:
 class SpanFrontier:
     """Range lock and resolved ts of one span; see the module's text."""
 
-    def __init__(self, span: KeyRange, start_ts: Ts) -> None:
+    def __init__(self, span: EncodedRange, start_ts: Ts) -> None:
         if not span.start < span.end:
             raise InvariantBrokenError("span is empty", start=span.start.hex(), end=span.end.hex())
         self.span = span
@@ -101,7 +101,7 @@ class SpanFrontier:
     def __len__(self) -> int:
         return len(self._locked)
 
-    def lock(self, wanted: KeyRange, region_id: RegionId, version: int) -> Granted | Stale | WaitForRegions:
+    def lock(self, wanted: EncodedRange, region_id: RegionId, version: int) -> Granted | Stale | WaitForRegions:
         """Take ``wanted`` (clipped to the span by the caller) for one region at one epoch version.
 
         A region may hold several ranges: after a merge its neighbour's range is added to the one that it has.
@@ -179,11 +179,11 @@ class SpanFrontier:
             return min(self._unlocked_ts, Ts(self._ts.item(0)))
         return min(self._unlocked_ts, Ts(int(self._ts[:used].min()))) if used else self._unlocked_ts
 
-    def slowest(self) -> LockedRange | KeyRange:
+    def slowest(self) -> LockedRange | EncodedRange:
         """Return the part that holds the span back: a lock, or a range that nobody holds."""
         resolved_ts = self.resolved_ts()
         if resolved_ts == self._unlocked_ts:
-            return next(KeyRange(start, end) for start, end, ts in self._unlocked if ts == resolved_ts)
+            return next(EncodedRange(start, end) for start, end, ts in self._unlocked if ts == resolved_ts)
         lock = self._by_slot[int(self._ts[: len(self._by_slot)].argmin())]
         assert lock is not None, "a free slot never has the least ts"
         return lock
@@ -193,9 +193,9 @@ class SpanFrontier:
         locks = (self._by_slot[slot] for slot in np.flatnonzero(self._ts[: len(self._by_slot)] < ts).tolist())
         return [lock for lock in locks if lock is not None]
 
-    def unlocked(self) -> list[KeyRange]:
+    def unlocked(self) -> list[EncodedRange]:
         """Return the ranges that nobody holds, ascending."""
-        return [KeyRange(start, end) for start, end, _ in self._unlocked]
+        return [EncodedRange(start, end) for start, end, _ in self._unlocked]
 
     def locked(self) -> list[LockedRange]:
         """Return the locks, ascending."""
@@ -220,7 +220,7 @@ class SpanFrontier:
         lock.slot = -1
         return ts
 
-    def _overlapping(self, wanted: KeyRange) -> list[LockedRange]:
+    def _overlapping(self, wanted: EncodedRange) -> list[LockedRange]:
         at = max(0, bisect_right(self._starts, wanted.start) - 1)
         overlapping = []
         while at < len(self._locked) and self._starts[at] < wanted.end:
@@ -229,7 +229,7 @@ class SpanFrontier:
             at += 1
         return overlapping
 
-    def _take(self, wanted: KeyRange) -> Ts:
+    def _take(self, wanted: EncodedRange) -> Ts:
         """Cut ``wanted`` out of the unlocked ranges; return the least ts over it."""
         first = max(0, bisect_right(self._unlocked_starts, wanted.start) - 1)
         last, least, cursor = first, None, wanted.start
@@ -270,13 +270,13 @@ class SpanFrontier:
         self._unlocked_starts.insert(at, start)
 
 
-def _subtract(wanted: KeyRange, taken: list[KeyRange]) -> list[KeyRange]:
+def _subtract(wanted: EncodedRange, taken: list[EncodedRange]) -> list[EncodedRange]:
     """Return the parts of ``wanted`` outside ``taken`` (ascending, without overlaps)."""
     rest, cursor = [], wanted.start
     for part in taken:
         if cursor < part.start:
-            rest.append(KeyRange(cursor, part.start))
+            rest.append(EncodedRange(cursor, part.start))
         cursor = max(cursor, part.end)
     if cursor < wanted.end:
-        rest.append(KeyRange(cursor, wanted.end))
+        rest.append(EncodedRange(cursor, wanted.end))
     return rest

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from producers.pull.core.regions.span_frontier import KeyRange
+from producers.pull.core.regions.span_frontier import EncodedRange
 from schemas.ids import PHYSICAL_SHIFT_BITS, RegionId, Ts, physical_ms
 from schemas.tidb.spans import TableSpan
 
@@ -30,7 +30,7 @@ class StuckRegion:
     """A registered, initialized region of a span: a region that is being scanned has no locks to blame yet."""
 
     region_id: RegionId
-    range: KeyRange
+    range: EncodedRange
     resolved_ts: Ts
 
 
@@ -61,7 +61,7 @@ class ResolveRegion:
 
     span: TableSpan
     region_id: RegionId
-    range: KeyRange
+    range: EncodedRange
     max_version: Ts
 
 

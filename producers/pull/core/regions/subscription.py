@@ -12,7 +12,7 @@ from producers.pull.core.match.matcher import Matcher
 from producers.pull.core.match.matcher_quota import MatcherQuota
 from producers.pull.core.regions.region_map import RegionInfo
 from producers.pull.core.regions.request_ids import SHARED_REGIONS_MAX, RequestIds
-from producers.pull.core.regions.span_frontier import Granted, KeyRange, LockedRange, SpanFrontier, Stale
+from producers.pull.core.regions.span_frontier import EncodedRange, Granted, LockedRange, SpanFrontier, Stale
 from schemas.ids import RegionId, Ts
 from schemas.tidb.spans import TableSpan
 
@@ -21,7 +21,7 @@ from schemas.tidb.spans import TableSpan
 class Retry:
     """A range to locate again."""
 
-    range: KeyRange
+    range: EncodedRange
     attempt: int = 0
     """Failures since it last worked (was INITIALIZED): the back-off grows with it."""
     faults: int = 0
@@ -80,7 +80,7 @@ class Subscription:
         """
         self.span = span
         self.start_ts = start_ts
-        self.frontier = SpanFrontier(KeyRange(*span.encoded), start_ts)
+        self.frontier = SpanFrontier(EncodedRange(*span.encoded), start_ts)
         self.waiting: list[Retry] = []
         """Ranges under the locks of older regions; they are located again after a release."""
         self.resolved_ts = start_ts
@@ -122,7 +122,7 @@ class Subscription:
         made: list[Registration] = []
         retries: list[Retry] = []
 
-        def again(part: KeyRange) -> Retry:
+        def again(part: EncodedRange) -> Retry:
             return Retry(part, wanted.attempt + 1, wanted.faults)
 
         end = wanted.range.start
@@ -139,7 +139,7 @@ class Subscription:
             else:
                 self.waiting.append(again(part))
         if end < wanted.range.end:
-            retries.append(again(KeyRange(end, wanted.range.end)))
+            retries.append(again(EncodedRange(end, wanted.range.end)))
         return LockedRegions(tuple(made), tuple(retries))
 
     def initialize(self, registration: Registration) -> None:
@@ -209,7 +209,7 @@ def joined(retries: Sequence[Retry]) -> list[Retry]:
     for retry in sorted(retries, key=lambda retry: retry.range):
         if out and out[-1].range.end >= retry.range.start:
             last = out[-1]
-            whole = KeyRange(last.range.start, max(last.range.end, retry.range.end))
+            whole = EncodedRange(last.range.start, max(last.range.end, retry.range.end))
             out[-1] = Retry(whole, max(last.attempt, retry.attempt), max(last.faults, retry.faults))
         else:
             out.append(retry)

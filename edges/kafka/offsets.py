@@ -12,6 +12,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from edges.kafka.clients import kafka_consumer
 from edges.kafka.errors import HistoryLostError, KafkaUnreachableError, address_of
+from schemas.errors import CorruptDataError
 
 READ_TIMEOUT_S = 30.0
 """How long the broker may take to hand out records that are known to exist, before the read fails and is retried."""
@@ -29,6 +30,8 @@ _LEADER_MOVES = frozenset(
     }
 )
 """What a broker, or librdkafka from its cache, says while a partition's leader is not where it was."""
+_DAMAGED = frozenset({KafkaError._BAD_MSG, KafkaError._BAD_COMPRESSION})
+"""What a consumer says of a batch whose checksum does not fit, or that does not decompress: with its first offset."""
 _LEADER_RETRY_S = 0.1
 _FETCH_WAIT_MS = 10
 _CONSUME_MAX = 64
@@ -43,10 +46,20 @@ def value_of(message: Any) -> bytes:
 
 
 def offsets_consumer(
-    config: Mapping[str, object], topic: str, *, fetch_wait_ms: int, log: logging.Logger | None = None
+    config: Mapping[str, object],
+    topic: str,
+    *,
+    fetch_wait_ms: int,
+    log: logging.Logger | None = None,
+    are_checked: bool = False,
 ) -> Any:
-    """Return a consumer that reads by offset. ``fetch_wait_ms``: see librdkafka's ``fetch.wait.max.ms``; a fetch that
-    has nothing to bring waits so long at the broker, and so does an ``assign`` that comes meanwhile.
+    """Return a consumer that reads by offset.
+
+    Args:
+        fetch_wait_ms: see librdkafka's ``fetch.wait.max.ms``; a fetch that has nothing to bring waits so long at the
+            broker, and so does an ``assign`` that comes meanwhile.
+        are_checked: whether the records say themselves whether they are those that were sent. Else Kafka's checksum of
+            their batch is compared, which damages all of a batch with one.
     """
     return kafka_consumer(
         {
@@ -54,6 +67,7 @@ def offsets_consumer(
             "group.id": f"tidebus-read-{topic}",
             "enable.auto.commit": False,
             "auto.offset.reset": "error",
+            "check.crcs": not are_checked,
             "fetch.wait.max.ms": fetch_wait_ms,
             "queued.max.messages.kbytes": _AHEAD_KIB,
             "fetch.queue.backoff.ms": 5,  # by default a full queue stops fetching for a whole second
@@ -107,6 +121,8 @@ class NextRecords:
         self._consumer, self._topic, self._at, self._stopped = consumer, topic, at, stopped
         self._record_of = record_of
         self._reason: KafkaError | None = None
+        self._damaged: CorruptDataError | None = None
+        self._damaged_partition: int | None = None
         self._timeout_s, self._deadline = timeout_s, time.monotonic() + timeout_s
 
     def take(self, count: int) -> list[tuple[int, int, bytes]]:
@@ -114,7 +130,7 @@ class NextRecords:
 
         Raises:
             KafkaUnreachableError: the broker does not hand it out in time, or it was given up.
-            HistoryLostError: it is gone.
+            HistoryLostError, CorruptDataError: see :meth:`peek`.
         """
         records = self.peek(count, _POLL_S)
         if records:
@@ -130,19 +146,38 @@ class NextRecords:
         Raises:
             HistoryLostError: records are gone.
             KafkaUnreachableError: some were passed over.
+            CorruptDataError: what comes next is damaged: none of its batch can be read.
         """
+        self._check_damage()
         first = self._consumer.poll(timeout_s)
         if first is None:
             return []
         records = []
         for message in [first, *self._consumer.consume(count, timeout=0)]:
             if message.error() is not None:
-                self._reason = message.error()
-                if self._reason.code() in GONE_ERRORS:
-                    raise HistoryLostError("records are gone", topic=self._topic, at=self._at, reason=self._reason)
-            elif self._is_next(message.partition(), message.offset()):
+                self._take_error(message)
+            elif message.partition() != self._damaged_partition and self._is_next(
+                message.partition(), message.offset()
+            ):
                 records.append((message.partition(), message.offset(), self._record_of(message)))
+        if not records:
+            self._check_damage()
         return records
+
+    def _check_damage(self) -> None:
+        if self._damaged is not None:
+            raise self._damaged
+
+    def _take_error(self, message: Any) -> None:
+        if self._damaged is not None:
+            return  # what the client makes of the bytes behind a damaged batch may be anything
+        self._reason = reason = message.error()
+        if reason.code() in GONE_ERRORS:
+            raise HistoryLostError("records are gone", topic=self._topic, at=self._at, reason=reason)
+        if reason.code() in _DAMAGED:
+            partition = self._damaged_partition = message.partition()
+            where = {"topic": self._topic, "partition": partition, "offset": self._at.get(partition, message.offset())}
+            self._damaged = CorruptDataError("a batch of records is damaged", **where, reason=reason.str())
 
     def _is_next(self, partition: int, offset: int) -> bool:
         """Tell whether a message is one that follows, and note that; False: it is of before a seek.
@@ -174,6 +209,7 @@ class TopicReader:
         stopped: Callable[[], bool] = lambda: False,
         log: logging.Logger | None = None,
         record_of: Callable[[Any], bytes] = value_of,
+        are_checked: bool = False,
     ) -> None:
         """``config`` is librdkafka's: servers, TLS, SASL (:meth:`edges.kafka.access.KafkaAccess.config`).
 
@@ -183,10 +219,11 @@ class TopicReader:
             stopped: gives up a read that waits.
             log: takes librdkafka's own words, which go to stderr otherwise.
             record_of: makes of a message what is handed out as its value.
+            are_checked: see :func:`offsets_consumer`.
         """
         self.topic, self._timeout_s, self._stopped, self._record_of = topic, timeout_s, stopped, record_of
         self._address = address_of(config)
-        self._consumer = offsets_consumer(config, topic, fetch_wait_ms=fetch_wait_ms, log=log)
+        self._consumer = offsets_consumer(config, topic, fetch_wait_ms=fetch_wait_ms, log=log, are_checked=are_checked)
 
     def close(self) -> None:
         self._consumer.close()
@@ -216,6 +253,7 @@ class TopicReader:
         Raises:
             KafkaUnreachableError: the broker does not hand them out in time.
             HistoryLostError: they are gone.
+            CorruptDataError: a batch of them is damaged.
         """
         at = {partition: start for partition, (start, end) in ranges.items() if end > start}
         if not at:

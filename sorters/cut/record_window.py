@@ -37,7 +37,7 @@ class RecordWindow:
         self._next: dict[int, int] = {}
         """Partition → offset of the next message that the consumer will hand out; ``_held`` ends just below it."""
         self._address = address_of(config)
-        self._consumer = offsets_consumer(config, topic, fetch_wait_ms=_FETCH_WAIT_MS)
+        self._consumer = offsets_consumer(config, topic, fetch_wait_ms=_FETCH_WAIT_MS, are_checked=True)
 
     @classmethod
     def maker(cls, config: Mapping[str, object], topic: str) -> "Callable[[Callable[[], bool]], RecordWindow]":

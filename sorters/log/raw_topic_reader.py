@@ -16,4 +16,4 @@ def raw_topic_reader(
         config: librdkafka's.
         stopped: gives up a read that waits.
     """
-    return TopicReader(config, topic, stopped=stopped, record_of=RawRecord.of)
+    return TopicReader(config, topic, stopped=stopped, record_of=RawRecord.of, are_checked=True)

@@ -130,7 +130,7 @@ class CutJob:
         self._small.tend()
 
     def _image_reader(self, stopped: Callable[[], bool]) -> TopicReader:
-        return TopicReader(self._raw_config, self._topics.images, stopped=stopped)
+        return TopicReader(self._raw_config, self._topics.images, stopped=stopped, are_checked=True)
 
     def is_small(self, cut: Cut) -> bool:
         """Tell whether the driver may hold a cut's changes; table images do not count, they are no backlog."""

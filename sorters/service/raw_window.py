@@ -63,7 +63,7 @@ class RawWindow:
         self._config, self._topic, self._bytes_max = config, topic, bytes_max
         self._bringing, self._lock = threading.Lock(), threading.Lock()
         """The first is held by whoever waits for the consumer, the second over what is kept, and never for long."""
-        self._consumer = offsets_consumer(config, topic, fetch_wait_ms=_FETCH_WAIT_MS)
+        self._consumer = offsets_consumer(config, topic, fetch_wait_ms=_FETCH_WAIT_MS, are_checked=True)
         self._kept: dict[int, _Kept] = {}
         self._order: deque[int] = deque()
         """Partitions of what is kept, oldest first."""

@@ -16,6 +16,7 @@ from edges.kafka.errors import KafkaUnreachableError
 from edges.kafka.java_properties import NoJavaWordError, spark_options
 from edges.kafka.offsets import TopicReader
 from edges.kafka.producer import ordered_producer
+from schemas.errors import CorruptDataError
 from sorters.spark.session import create_session
 from tests.support.processes.guarded_kafka import PASSWORD, USER, GuardedKafka, guarded_kafka
 
@@ -161,6 +162,30 @@ def test_spark_is_not_let_in_without_what_java_has_no_word_for(kafka: GuardedKaf
     with pytest.raises(NoJavaWordError) as refused:
         spark_options(access)
     assert refused.value.fields["key"] == "enable.ssl.certificate.verification"
+
+
+@pytest.mark.parametrize("are_checked", [False, True])
+def test_bit_that_the_brokers_disk_has_changed_is_named_unless_the_records_are_checked(
+    are_checked: bool, kafka: GuardedKafka, topic: str
+) -> None:
+    access = KafkaAccess(kafka.servers("OPEN"))
+    for value in VALUES:
+        write(access, topic, [value])  # a batch each
+    (file,) = (kafka.folder / "log" / f"{topic}-0").glob("*.log")
+    with file.open("r+b") as stored:
+        stored.seek(file.read_bytes().index(b"two"))
+        stored.write(b"Two")
+    with closing(TopicReader(access.config(), topic, are_checked=are_checked)) as reader:
+        if are_checked:
+            assert list(reader.read(0, 3)) == [(0, b"one"), (1, b"Two"), (2, b"three")]
+            return
+        assert list(reader.read(0, 1)) == [(0, b"one")]
+        with pytest.raises(CorruptDataError, match="damaged") as caught:
+            list(reader.read(0, 3))
+        assert {name: caught.value.fields[name] for name in ("topic", "partition", "offset")} == {
+            "topic": topic, "partition": 0, "offset": 1,
+        }  # fmt: skip
+        assert list(reader.read(2, 3)) == [(2, b"three")]
 
 
 def test_reader_goes_on_where_it_was_when_the_broker_restarts(kafka: GuardedKafka, topic: str, tmp_path: Path) -> None:

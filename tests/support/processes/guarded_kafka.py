@@ -40,6 +40,8 @@ class GuardedKafka:
     authority: Authority
     token_url: str
     process: Child
+    folder: Path
+    """Where it keeps its logs, below ``log``."""
 
     def servers(self, listener: str) -> str:
         """Return bootstrap servers."""
@@ -75,7 +77,7 @@ def guarded_kafka(folder: Path) -> Iterator[GuardedKafka]:
         tool = [*java, "kafka.tools.StorageTool", "format", "-t", "dGlkZWJ1cy1ndWFyZGVkMQ", "-c", str(config)]
         subprocess.run(tool, check=True, capture_output=True, timeout=READY_S)
         broker = nursery.start("kafka", [*java, "kafka.Kafka", str(config)], log=folder / "kafka.log")
-        kafka = GuardedKafka(listening, authority, f"{token_url}/token", broker)
+        kafka = GuardedKafka(listening, authority, f"{token_url}/token", broker, folder)
         kafka.wait_ready()
         admin = AdminClient({"bootstrap.servers": kafka.servers("OPEN")})
         kinds = (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512)

@@ -12,6 +12,7 @@ from edges.kafka import offsets
 from edges.kafka.access import KafkaAccess
 from edges.kafka.errors import HistoryLostError, KafkaUnreachableError
 from edges.kafka.offsets import TopicReader
+from schemas.errors import CorruptDataError
 from schemas.ids import Ts
 from schemas.rawlog.frontier import FrontierRecord, encode_frontier
 
@@ -113,6 +114,22 @@ def test_records_that_retention_has_passed_are_lost_history(play: Any, code: int
     play(Consumer([Message(3, error=code)]))
     with closing(reader()) as topic, pytest.raises(HistoryLostError):
         list(topic.read(3, 5))
+
+
+@pytest.mark.parametrize("code", [KafkaError._BAD_MSG, KafkaError._BAD_COMPRESSION])
+def test_damaged_batch_is_named_and_what_stands_before_it_comes_first(play: Any, code: int) -> None:
+    # What librdkafka makes of the bytes behind a batch of a wrong checksum is anything: an offset that nobody has.
+    gone = Message(2**53, error=KafkaError._AUTO_OFFSET_RESET)
+    for behind in ([], [Message(7)], [Message(9, error=KafkaError._NOT_IMPLEMENTED), gone]):
+        play(Consumer([Message(3), Message(4, error=code), *behind]))
+        with closing(reader()) as topic:
+            records = topic.read(3, 6)
+            assert next(records) == (3, b"v")
+            with pytest.raises(CorruptDataError, match="damaged") as caught:
+                next(records)
+        assert {name: caught.value.fields[name] for name in ("topic", "partition", "offset")} == {
+            "topic": "t", "partition": 0, "offset": 4,
+        }  # fmt: skip
 
 
 def test_errors_that_heal_are_waited_out(play: Any) -> None:

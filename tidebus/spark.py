@@ -2,7 +2,7 @@
 
 >>> from tidebus.spark import register  # doctest: +SKIP
 >>> register(spark)  # doctest: +SKIP
->>> orders = spark.readStream.format("tidebus").option("kafka", "127.0.0.1:9092").option("raw", "local")
+>>> orders = spark.readStream.format("tidebus").option("kafka", "127.0.0.1:9092").option("raw", "default")
 ... # doctest: +SKIP
 >>> changes = orders.option("table", "shop.orders").load()  # doctest: +SKIP
 """

@@ -1,6 +1,6 @@
 """Joins two TiDB tables as they both stood at one ts, so that no transaction is seen by half.
 
-    spark-submit examples/spark/join_as_of.py --kafka 127.0.0.1:9092 --raw local --ts 460000000000000001 \\
+    spark-submit examples/spark/join_as_of.py --kafka 127.0.0.1:9092 --raw default --ts 460000000000000001 \\
         --left shop.orders --left-key id --right shop.customers --right-key id --on "l.customer = r.id" \\
         --output /data/orders-with-customers
 

@@ -1,7 +1,7 @@
 """Keeps a lakehouse table equal to a TiDB table: MERGE of the newest change of each key, batch after batch.
 
     spark-submit --packages org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:1.10.1 examples/spark/merge_into.py \\
-        --kafka 127.0.0.1:9092 --raw local --table shop.orders --key id \\
+        --kafka 127.0.0.1:9092 --raw default --table shop.orders --key id \\
         --warehouse /data/lake --target lake.shop.orders --checkpoint /data/checkpoints/orders
 
 A batch that is run again after a crash has the same changes, and merging them twice changes nothing: so no change is

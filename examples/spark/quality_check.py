@@ -1,6 +1,6 @@
 """Holds each new row against expectations, as Delta Live Tables do: warn, drop into quarantine, or fail.
 
-    spark-submit examples/spark/quality_check.py --kafka 127.0.0.1:9092 --raw local --table shop.orders \\
+    spark-submit examples/spark/quality_check.py --kafka 127.0.0.1:9092 --raw default --table shop.orders \\
         --warn "priced: price IS NOT NULL" --drop "positive: amount > 0" --fail "known: state IN ('new', 'paid')" \\
         --output /data/orders-checked --checkpoint /data/checkpoints/orders-checked
 

@@ -1,7 +1,7 @@
 """Keeps every version of every row: a slowly changing dimension of type 2, made by one MERGE a batch.
 
     spark-submit --packages org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:1.10.1 examples/spark/scd2.py \\
-        --kafka 127.0.0.1:9092 --raw local --table shop.orders --key id \\
+        --kafka 127.0.0.1:9092 --raw default --table shop.orders --key id \\
         --warehouse /data/lake --target lake.shop.orders_history --checkpoint /data/checkpoints/orders-history
 
 A version holds from ``_valid_from`` on and before ``_valid_to``, which are commit_ts of TiDB; null: it holds now. The

@@ -124,7 +124,7 @@ class Planner:
             self._log.schemas.advance(step.record.ddl_high)
             at_ts = at.offset.resolved_ts
             stop = self._stop(at_ts, step.frontier.resolved_ts)
-            upto_ts = max(at_ts, step.frontier.resolved_ts if stop is None else Ts(stop.ts - 1))
+            upto_ts = max(at_ts, step.frontier.resolved_ts if stop is None else stop.upto_ts)
             border = None
             if upto_ts > at_ts:
                 cut = cut_between(at.frontier, step.frontier, at_ts, upto_ts)
@@ -138,7 +138,7 @@ class Planner:
             if border is None and stop is None:
                 at = replace(step, offset=replace(step.offset, resolved_ts=upto_ts))
                 continue
-            if stop is not None and not total:
+            if stop is not None and not total and upto_ts <= start.resolved_ts:
                 raise stop.error
             end = replace(at, offset=replace(at.offset, resolved_ts=upto_ts if border is None else border))
             return self._planned(Batch(start, first, end, step.frontier, seen.ranges))
@@ -186,7 +186,7 @@ class Planner:
         stop = stop_between(store, name, self._shape, after_ts, upto_ts, self._options.pass_ddl_ts)
         bad = bad_stop(self._log.schemas.bad, name, self._log.ids(after_ts, upto_ts), upto_ts)
         stops = [each for each in (stop, bad) if each is not None]
-        return min(stops, key=lambda each: each.ts, default=None)
+        return min(stops, key=lambda each: each.upto_ts, default=None)
 
     def _count(self, cut: Cut, *, exactly: bool) -> tuple[RowCounts, list[Sighting]]:
         """Count the table's rows in a cut, and tell where they are; unless ``exactly`` a few will do."""
@@ -269,7 +269,7 @@ class Planner:
         except HistoryLostError as error:
             raise self._log.lost(start.resolved_ts, error.message) from error
         stop = self._stop(start.resolved_ts, end.resolved_ts)
-        if stop is not None:
+        if stop is not None and stop.upto_ts < end.resolved_ts:
             raise stop.error
         busy = {p: each for p, each in enumerate(zip(cut.start, cut.end, strict=True)) if each[0] < each[1]}
         return Batch(start, after, Reach(end, after.record, after.frontier), second, busy)

@@ -1,7 +1,8 @@
 """A table of the upstream by its name: which physical tables its rows are in, and which DDL a stream stops at. Pure.
 
-What holds for a row is the schema just before its commit_ts. So a batch may go up to the ts before a DDL's; whether
-the DDL is then passed is decided by the batch that would have it within.
+What holds for a row is the schema just before its commit_ts. So a batch may go up to the ts of a DDL that changes
+columns, and whoever goes on from there has rows of the new ones alone. It ends before a DDL that replaces rows: whether
+that is passed is decided by the batch that would have it within.
 """
 
 from collections.abc import Iterator
@@ -35,9 +36,11 @@ SIMILAR_MAX: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """A DDL at which a query ends: no change at or above its ts goes out."""
+    """A DDL at which a query ends."""
 
     ts: Ts
+    upto_ts: Ts
+    """Changes up to it may go out: whoever starts the query again goes on from there."""
     error: BusError
 
 
@@ -49,6 +52,9 @@ def table_at(store: SchemaStore, name: TableName, ts: Ts) -> StoredTable:
     """
     stored = _named(store, name, ts)
     if stored is None:
+        gone = _gone(store, name, ts)
+        if gone is not None:
+            raise gone
         similar = _similar(store, name, ts)
         raise SourceTableError("upstream has no table of this name", table=str(name), ts=ts, similar=similar)
     return stored
@@ -81,14 +87,20 @@ def stop_between(
     """
     first = _named(store, name, after_ts)
     if first is not None and (why := shape.misfit(store.decoded(first))):
-        return Stop(Ts(after_ts + 1), _schema_changed(name, first.version, why, ""))
+        if first.version > shape.version:
+            error = _schema_changed(name, first.version, why, _query_at(store, first.version))
+        else:
+            error = _rows_of_before(store, name, shape, after_ts, why)
+        return Stop(Ts(after_ts + 1), after_ts, error)
     for change in store.changes_between(after_ts, upto_ts):
         before, after = _sides(change, name)
         ts = change.job.finished_ts
         if ts > pass_ddl_ts and _replaces_rows(change, before, after):
-            return Stop(ts, _rows_replaced(name, change))
+            return Stop(ts, Ts(ts - 1), _rows_replaced(name, change, before, after))
         if after is not None and (why := shape.misfit(store.decoded(after))):
-            return Stop(ts, _schema_changed(name, ts, why, change.job.query))
+            if ts < shape.version:
+                return Stop(ts, ts, _rows_of_before(store, name, shape, ts, why))
+            return Stop(ts, ts, _schema_changed(name, ts, why, change.job.query))
     return None
 
 
@@ -97,13 +109,36 @@ def bad_stop(bad: tuple[BadJob, ...], name: TableName, ids: frozenset[TableId], 
     for job in bad:
         scope = job.scope
         if scope.ts <= upto_ts and concerns(name, ids, scope.schema, scope.table, scope.table_id):
-            return Stop(scope.ts, job.error)
+            return Stop(scope.ts, Ts(scope.ts - 1), job.error)
     return None
 
 
 def concerns(name: TableName, ids: frozenset[TableId], schema: str, table: str, table_id: TableId) -> bool:
     """Tell whether a job that names a table, or nothing (''), may change this one."""
     return not schema or name.is_of(schema, table) or table_id in ids
+
+
+def _gone(store: SchemaStore, name: TableName, ts: Ts) -> SourceTableError | None:
+    """Return the error for a table that a DDL has taken the name from; None: none that the log knows of."""
+    for change in reversed(store.changes_between(Ts(0), ts)):
+        before, after = _sides(change, name)
+        if before is not None and after is None:
+            return SourceTableError(
+                "upstream has no table of this name any more; spark.read shows the changes that it had, with an "
+                "endingTs below this ddl_ts; of a table that has another name now, what follows is read by that one",
+                table=str(name),
+                ts=ts,
+                ddl_ts=change.job.finished_ts,
+                now=_name_after(change, before),
+                query=change.job.query,
+            )
+    return None
+
+
+def _name_after(change: SchemaChange, before: StoredTable) -> str:
+    """Return the name that a DDL gave a table; ``none``: it dropped the table."""
+    after = (table.post for table in change.tables if table.pre is before)
+    return next((f"{post.schema}.{post.table}" for post in after if post is not None), "none")
 
 
 def _similar(store: SchemaStore, name: TableName, ts: Ts) -> str:
@@ -138,15 +173,45 @@ def _replaces_rows(change: SchemaChange, before: StoredTable | None, after: Stor
     return not set(before.physical_ids) <= set(after.physical_ids)
 
 
-def _rows_replaced(name: TableName, change: SchemaChange) -> RowsReplacedError:
-    kind = "" if change.job.type is None else DDL_TYPE_NAMES[change.job.type]
+def _rows_replaced(
+    name: TableName, change: SchemaChange, before: StoredTable | None, after: StoredTable | None
+) -> RowsReplacedError:
+    now = "none" if before is None else _name_after(change, before)
+    if before is None or after is not None:
+        how = "with passDdlTs, this ddl_ts"
+    elif now == "none":
+        how = "with passDdlTs, this ddl_ts, once there is a table of this name again"
+    else:
+        how = f"with passDdlTs, this ddl_ts, and its new name as table: {now}"
     return RowsReplacedError(
         "a DDL took or brought rows of the table without a change for each; do the same to what was made of them, then "
-        "start the query again with passDdlTs, this ddl_ts",
+        f"start the query again {how}",
         table=str(name),
         ddl_ts=change.job.finished_ts,
-        kind=kind,
+        kind="" if change.job.type is None else DDL_TYPE_NAMES[change.job.type],
         query=change.job.query,
+    )
+
+
+def _query_at(store: SchemaStore, ts: Ts) -> str:
+    return "; ".join(change.job.query for change in store.changes_between(Ts(ts - 1), ts))
+
+
+def _rows_of_before(store: SchemaStore, name: TableName, shape: RowShape, after_ts: Ts, why: str) -> SchemaChangedError:
+    """Return the error for rows of columns that the query's newer ones cannot hold."""
+    last_ts, query = Ts(after_ts + 1), ""
+    for change in store.changes_between(after_ts, Ts(shape.version)):
+        before, _ = _sides(change, name)
+        if before is not None and shape.misfit(store.decoded(before)):
+            last_ts, query = change.job.finished_ts, change.job.query
+    return SchemaChangedError(
+        "rows from before a DDL do not fit the columns that the table has had since; read them by spark.read, with an "
+        "endingTs below this ddl_ts, and start a new query above it",
+        table=str(name),
+        after_ts=after_ts,
+        ddl_ts=last_ts,
+        columns=why,
+        query=query,
     )
 
 

@@ -13,6 +13,7 @@ from schemas.ddl.job import DdlType
 from schemas.ids import TableId, Ts
 from schemas.rawlog.ddl_record import DdlRecord
 from schemas.rawlog.frontier import HeldTables
+from schemas.tidb.mysql_types import MysqlType
 from sorters.core.source.errors import RowsReplacedError, SchemaChangedError
 from sorters.core.source.offsets import SourceOffset
 from sorters.core.source.options import SourceOptions, read_options
@@ -243,7 +244,7 @@ def test_query_delivers_all_before_a_ddl_and_stops_at_it_until_it_is_started_aga
 
     first = planner_of(log)
     end = first.next_end(SourceOffset(Ts(10), 1), 10)
-    assert (end.resolved_ts, rows_of(log, first, SourceOffset(Ts(10), 1), end)) == (29, [(20, row_key(MINE, 1))])
+    assert (end.resolved_ts, rows_of(log, first, SourceOffset(Ts(10), 1), end)) == (30, [(20, row_key(MINE, 1))])
     with pytest.raises(SchemaChangedError) as changed:
         first.next_end(end, 10)
     assert changed.value.fields["ddl_ts"] == 30
@@ -259,6 +260,40 @@ def test_query_delivers_all_before_a_ddl_and_stops_at_it_until_it_is_started_aga
     third = planner_of(log, passing, loaded_at=70)
     last = third.next_end(next_end, 10)
     assert (last.resolved_ts, rows_of(log, third, next_end, last)) == (70, [(60, row_key(9, 1))])
+
+
+@pytest.mark.parametrize("has_rows_before", [True, False])
+def test_query_that_is_started_again_goes_on_behind_a_ddl_that_gave_a_column_another_type(
+    has_rows_before: bool,
+) -> None:
+    log = MemoryLog(partitions=2)
+    _snapshot(log)
+    log.publish(10)
+    changes = [Change(20, row_key(MINE, 1), b"v"), Change(30, row_key(MINE, 2), b"v")] if has_rows_before else []
+    if changes:
+        log.land(0, MINE, changes)
+    text = column(3, "v", tp=int(MysqlType.VARCHAR), charset="utf8mb4")
+    info = table_info(MINE, "mine", columns=[column(1, "id", not_null=True, flag=PRIMARY), text])
+    query = "alter table mine modify v varchar(9)"
+    log.ddl.append(job(30, DdlType.MODIFY_COLUMN, schema_id=1, table_id=MINE, table_info=info, query=query))
+    log.land(1, MINE, [Change(40, row_key(MINE, 1), b"w", b"v")])
+    log.publish(70)
+    start = SourceOffset(Ts(10), 1)
+
+    first = planner_of(log)
+    end = first.next_end(start, 10)
+    assert sorted(rows_of(log, first, start, end)) == [(each.commit_ts, each.key) for each in changes]
+    assert sorted(rows_of(log, planner_of(log), start, end)) == [(each.commit_ts, each.key) for each in changes]
+    with pytest.raises(SchemaChangedError, match=r"start the query again.*ddl_ts=30.*modify v") as stopped:
+        first.next_end(end, 10)
+    assert stopped.value.fields["columns"] == "column v was made anew"
+
+    second = planner_of(log, loaded_at=70)
+    last = second.next_end(end, 10)
+    assert (last.resolved_ts, rows_of(log, second, end, last)) == (70, [(40, row_key(MINE, 1))])
+
+    with pytest.raises(SchemaChangedError, match=r"spark\.read.*start a new query above it.*ddl_ts=30.*modify v"):
+        planner_of(log, loaded_at=70).next_end(start, 10)
 
 
 def test_border_in_the_checkpoint_reads_back_as_it_was_written() -> None:

@@ -19,7 +19,7 @@ from schemas.ids import Ts
 from schemas.tidb.mysql_types import MysqlType
 from schemas.tidb.table import TableVersion
 from sorters.core.source.change_rows import Program
-from sorters.core.source.errors import SourceOptionError, SourceTableError
+from sorters.core.source.errors import RowsReplacedError, SchemaChangedError, SourceOptionError, SourceTableError
 from sorters.core.source.feed_filter import FeedFilter
 from sorters.core.source.offsets import SourceOffset
 from sorters.core.source.options import FeedName, TableName, check_time, read_options
@@ -212,6 +212,49 @@ def test_query_loaded_after_a_ddl_takes_rows_from_before_it_unless_a_column_was_
     stop = stop_between(store, NAME, shape_at(store, 25), Ts(15), Ts(30), Ts(0))
 
     assert (stop is None) is fits
+
+
+def test_read_of_a_table_that_got_another_type_since_it_was_made_is_refused_with_where_it_may_start() -> None:
+    created = changed(DdlType.CREATE_TABLE, 20, table_info(13, "t2", columns=[ID, column(2, "v")]), table_id=13)
+    text = column(3, "v", tp=int(MysqlType.VARCHAR), charset="utf8mb4")
+    retyped = changed(DdlType.MODIFY_COLUMN, 25, table_info(13, "t2", columns=[ID, text]), table_id=13)
+    store, name = store_with(created, retyped), TableName("d", "t2")
+    shape = RowShape.of(store.decoded(table_at(store, name, Ts(30))))
+    for after_ts in (15, 22):
+        stop = stop_between(store, name, shape, Ts(after_ts), Ts(30), Ts(0))
+        assert stop is not None
+        with pytest.raises(SchemaChangedError, match=r"spark\.read.*ddl_ts=25.*query=ddl at 25"):
+            raise stop.error
+    assert stop_between(store, name, shape, Ts(25), Ts(30), Ts(0)) is None
+
+
+RENAMES = changed(DdlType.RENAME_TABLE, 20, table_info(10, "other"))
+
+
+@pytest.mark.parametrize(
+    ("ddl", "how"),
+    [
+        (changed(DdlType.TRUNCATE_TABLE, 20, table_info(12, "t")), r"passDdlTs, this ddl_ts \("),
+        (RENAMES, "and its new name as table: d.other"),
+        (changed(DdlType.DROP_TABLE, 20, None), "once there is a table of this name again"),
+    ],
+)
+def test_query_that_stops_where_rows_are_replaced_says_how_it_goes_on(ddl: Any, how: str) -> None:
+    store = store_with(ddl)
+    stop = stop_between(store, NAME, shape_at(store, 15), Ts(15), Ts(30), Ts(0))
+    assert stop is not None
+    with pytest.raises(RowsReplacedError, match=how):
+        raise stop.error
+
+
+@pytest.mark.parametrize(("ddl", "now"), [(RENAMES, "d.other"), (changed(DdlType.DROP_TABLE, 20, None), "none")])
+def test_table_whose_name_is_gone_names_the_ddl_and_what_it_is_called_now(ddl: Any, now: str) -> None:
+    store = store_with(ddl)
+    with pytest.raises(SourceTableError, match=f"any more.*ddl_ts=20, now={now}, query=ddl at 20"):
+        table_at(store, NAME, Ts(30))
+    with pytest.raises(SourceTableError, match=r"upstream has no table of this name \("):
+        table_at(store, TableName("d", "never"), Ts(30))
+    assert table_at(store, NAME, Ts(19)).table_id == 10
 
 
 def test_rows_of_a_table_that_was_truncated_are_looked_for_under_both_its_ids() -> None:

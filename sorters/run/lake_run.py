@@ -202,7 +202,27 @@ class LakeRun:
     def _follow(self) -> None:
         at = self._frontier.find(self._checkpoint_ts)
         record = self._frontier.record_before(at)
-        tables, maintained_at = self._begin(record), time.monotonic()
+        tables = self._begin(record)
+        try:
+            self._follow_with(tables, record, at)
+        except BusError:
+            raise
+        except Exception as error:
+            self._check_there(tables, error)
+            raise
+
+    @staticmethod
+    def _check_there(tables: LakeTables, error: Exception) -> None:
+        """Say of a failure that it is for want of a table, if it is."""
+        try:
+            tables.check_there()
+        except BusError as gone:
+            raise gone from error
+        except Exception:
+            log.warning("it is not known whether lake tables are still there", exc_info=True)
+
+    def _follow_with(self, tables: LakeTables, record: FrontierRecord, at: int) -> None:
+        maintained_at = time.monotonic()
         while not self._stopping.is_set():
             end = min(self._frontier.end(), at + FRONTIER_RECORDS_MAX)
             if end > at:

@@ -15,6 +15,14 @@ class LakeValueError(BusError):
     code, action = "lake.value_refused", Action.STOP_CHANGEFEED
 
 
+class LakeTableGoneError(BusError):
+    """A lake table that a run knew is not there any more: somebody has dropped or moved it. Resumed, the changefeed
+    makes it anew from its checkpoint on.
+    """
+
+    code, action = "lake.table_gone", Action.STOP_CHANGEFEED
+
+
 class LakeTakenError(BusError):
     """A table of this name stands in the warehouse, and it is not this changefeed's."""
 

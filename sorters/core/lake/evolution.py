@@ -63,6 +63,30 @@ def field_doc(column: LakeColumn) -> str:
     return f"{_DOC}{column.id}"
 
 
+def check_fields(fields: Iterable[LakeField], wanted: Iterable[LakeColumn], table: str, lake_table: str) -> None:
+    """Let a lake table have rows of these columns, whoever has changed its fields meanwhile.
+
+    Raises:
+        LakeSchemaError: it has no field of a column's name any more: what rows hold there would be lost.
+    """
+    fields = tuple(fields)
+    names, called = {field.name for field in fields}, {field.column_id: field.name for field in fields}
+    missing = [column for column in wanted if column.name not in names]
+    if not missing:
+        return
+    renamed = [f"{called[column.id]} to {column.name}" for column in missing if column.id in called]
+    is_gone = len(renamed) < len(missing)
+    helps = BEGIN_ANEW if is_gone else f"rename in the lake table {', '.join(renamed)}, and resume; or {BEGIN_ANEW}"
+    raise LakeSchemaError(
+        "rows do not fit their lake table",
+        table=table,
+        lake_table=lake_table,
+        columns=", ".join(column.name for column in missing),
+        reason=f"somebody else has {'dropped' if is_gone else 'renamed'} fields of it",
+        what_helps=helps,
+    )
+
+
 def plan_evolution(
     fields: Sequence[LakeField],
     wanted: Sequence[LakeColumn],

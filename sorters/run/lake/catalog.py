@@ -67,11 +67,15 @@ class LakeCatalog:
             LakeTakenError: it is another changefeed's, or another one's of this name.
             LakeWatermarkLostError: somebody has turned it back.
         """
-        if not self._catalog.tableExists(self._identifier(name)):
+        if not self.has(name):
             return None
         table = self._loaded(name)
         table.check_main()
         return table
+
+    def has(self, name: LakeName) -> bool:
+        """Tell whether there is a table of a name, whoever's it is."""
+        return bool(self._catalog.tableExists(self._identifier(name)))
 
     def _loaded(self, name: LakeName) -> LakeTable:
         return LakeTable(self._catalog.loadTable(self._identifier(name)), name, self.owner, self._jvm)

@@ -8,7 +8,7 @@ from schemas.tidb.table import TableVersion
 from sorters.core.feed.feed import CompiledFeed
 from sorters.core.lake.columns import checked_name
 from sorters.core.lake.commits import LakeProgress
-from sorters.core.lake.errors import LakeSchemaError
+from sorters.core.lake.errors import LakeSchemaError, LakeTableGoneError
 from sorters.core.lake.refusals import BEGIN_ANEW
 from sorters.run.lake.at_once import at_once
 from sorters.run.lake.catalog import LakeCatalog
@@ -66,6 +66,22 @@ class KnownTables:
     def forget(self, name: LakeName) -> None:
         """Know nothing of a table any more."""
         self._tables.pop(name, None)
+
+    def check_there(self) -> None:
+        """Refuse to go on where the catalog has no longer what it had: the next run would make it anew, without a word,
+        and its tags would show rows from here on alone.
+
+        Raises:
+            LakeTableGoneError: tables have been dropped, or moved elsewhere.
+            Exception: the catalog does not answer.
+        """
+        gone = [str(name) for name in self._tables if not self._catalog.has(name)]
+        if gone:
+            raise LakeTableGoneError(
+                "somebody else has dropped a lake table, or moved it: bring it back and resume; or resume without it, "
+                "which makes it anew from the checkpoint on, and ask for rows of before by `tidebus table backfill`",
+                tables=", ".join(gone)[:500],
+            )
 
     def make(self, new: NewTable) -> LakeTable:
         """Make a table, which is known from :meth:`take` on.

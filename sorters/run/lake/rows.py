@@ -93,9 +93,16 @@ class LakeRows:
             drivers.next()
 
     def append(self, name: LakeName, rows: pa.Table) -> None:
-        """Add rows."""
+        """Add rows; in fields that are no column's they have NULL, which Spark must be given."""
+        from pyspark.sql.functions import lit  # comes with the session
+
+        target = self._target(name)
         with self._one_by_one:
-            self._session.createDataFrame(rows).coalesce(1).writeTo(self._target(name)).append()
+            frame = self._session.createDataFrame(rows)
+            for field in self._session.table(target).schema.fields:
+                if field.name not in rows.column_names:
+                    frame = frame.withColumn(field.name, lit(None).cast(field.dataType))
+            frame.coalesce(1).writeTo(target).append()
 
     def merge(self, name: LakeName, rows: pa.Table, keys: Sequence[str]) -> None:
         """Write the last change of each key: delete, update or insert its row."""

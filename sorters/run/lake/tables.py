@@ -17,9 +17,9 @@ from sorters.core.cut.images import LeftOut
 from sorters.core.feed.feed import CompiledFeed
 from sorters.core.feed.scope import table_at
 from sorters.core.lake.changes import written_columns
-from sorters.core.lake.columns import key_names
+from sorters.core.lake.columns import key_names, lake_columns
 from sorters.core.lake.commits import LakeProgress, is_torn, may_tag, unfinished_tag
-from sorters.core.lake.evolution import says_changes
+from sorters.core.lake.evolution import check_fields, says_changes
 from sorters.core.lake.resync import TableStep, table_step
 from sorters.run.lake.catalog import LakeCatalog
 from sorters.run.lake.creation import create_each, new_table
@@ -80,6 +80,10 @@ class LakeTables:
         untag_each(self._tables.each(), unfinished[0], self._check_lease)
         return None
 
+    def check_there(self) -> None:
+        """See :meth:`KnownTables.check_there`."""
+        self._tables.check_there()
+
     def progress(self, version: TableVersion) -> LakeProgress | None:
         """See :meth:`KnownTables.progress`."""
         return self._tables.progress(version)
@@ -120,6 +124,7 @@ class LakeTables:
             self._ddl.evolve_for_rows(table, version)
 
         written, is_said = Written(), says_changes(table.fields())
+        columns = lake_columns(version, mode, says_changes=is_said)
 
         def groups() -> Iterator[pa.Table]:
             for group in changes.groups():
@@ -129,6 +134,7 @@ class LakeTables:
         def put() -> None:
             if changes.is_empty:
                 return
+            check_fields(table.fields(), columns, version.name, str(name))
             keys = key_names(version) if mode == "upsert" else ()
             written.rows, files = 0, self._files
             if files.append(table, groups()) if mode == "append" else files.merge(table, groups(), keys):

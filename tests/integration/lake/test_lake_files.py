@@ -161,6 +161,23 @@ def test_field_that_is_set_aside_keeps_what_it_held_beside_the_new_one(rows: Lak
 
 @nightly
 @patient
+def test_rows_that_spark_appends_have_null_in_a_field_that_no_column_has(rows: LakeRows, tmp_path: Path) -> None:
+    lake, catalog = Lake(tmp_path / "lake"), LakeCatalog(rows, OWNER)
+    columns, layout = (
+        (LakeColumn(1, "id", "long"), LakeColumn(2, "v", "int")),
+        LakeLayout((PartitionTerm("identity", "v"),)),
+    )
+    table = catalog.create(LakeName(("s",), "log"), columns, layout, TableId(1), Ts(1), Ts(1))
+    rows.session.sql("ALTER TABLE lake.s.log ADD COLUMN `of.others` int")
+    table.begin()
+    assert not LakeFiles(rows.session._jvm, OWNER.branch).append(table, []), "it is Spark's: there are partitions"
+    rows.append(table.name, pa.table({"id": [1], "v": pa.array([7], pa.int32())}))
+    table.publish(Ts(10))
+    assert lake.rows("s", "log") == [{"id": 1, "v": 7, "of.others": None}]
+
+
+@nightly
+@patient
 def test_names_of_any_characters_are_a_lake_tables_also_after_ddl(rows: LakeRows, tmp_path: Path) -> None:
     catalog = LakeCatalog(rows, OWNER)
     evil, added, key = "a.`b'\"c<", "x.y`", LakeColumn(1, "id", "long")

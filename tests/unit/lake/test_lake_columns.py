@@ -8,7 +8,15 @@ from schemas.tidb.table import TableVersion
 from schemas.tidb.table_info import table_version
 from sorters.core.lake.columns import LakeColumn, checked_name, key_names, lake_columns, widens
 from sorters.core.lake.errors import LakeSchemaError
-from sorters.core.lake.evolution import SET_ASIDE_DOC, Evolution, LakeField, field_doc, plan_evolution, says_changes
+from sorters.core.lake.evolution import (
+    SET_ASIDE_DOC,
+    Evolution,
+    LakeField,
+    check_fields,
+    field_doc,
+    plan_evolution,
+    says_changes,
+)
 from tests.support.recorded.ddl_jobs import PRIMARY, column, table_info
 
 UNSIGNED = 32
@@ -130,3 +138,17 @@ def test_field_of_somebody_else_stays_and_its_name_is_refused() -> None:
     assert plan_evolution(fields, [ID], "d.t").is_empty
     with pytest.raises(LakeSchemaError, match="not ours"):
         plan_evolution(fields, [ID, LakeColumn(5, "Note", "string")], "d.t")
+
+
+def test_rows_of_a_table_whose_fields_somebody_has_renamed_or_dropped_are_refused_with_what_helps() -> None:
+    others = LakeField("note", "string", "mine")
+    check_fields([*_fields(ID, V), others], [ID, V], "d.t", "lake.d.t")
+    renamed = LakeField("w", "int", "tidebus column 2")
+    with pytest.raises(
+        LakeSchemaError, match=r"columns=v,.*renamed.*rename in the lake table w to v, and resume; or drop"
+    ):
+        check_fields([*_fields(ID), renamed, others], [ID, V], "d.t", "lake.d.t")
+    with pytest.raises(
+        LakeSchemaError, match=r"lake_table=lake.d.t, columns=v,.*dropped.*what_helps=drop that one lake"
+    ):
+        check_fields([*_fields(ID), others], [ID, V], "d.t", "lake.d.t")

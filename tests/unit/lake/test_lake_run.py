@@ -9,6 +9,8 @@ from schemas.config.changefeed import load_changefeed
 from schemas.errors import CorruptDataError
 from schemas.ids import Ts
 from sorters.run import lake_run
+from sorters.run.lake.known_tables import KnownTables
+from sorters.run.lake.names import LakeName
 from sorters.run.lake.rows import LakeRows
 from sorters.run.lake_run import LakeRun, OwnReads
 
@@ -46,6 +48,30 @@ def test_run_that_fails_to_begin_closes_its_catalog(tmp_path: Path, monkeypatch:
     run.run_here()
     assert isinstance(run.failure(), CorruptDataError)
     rows.close.assert_called_once()
+
+
+@pytest.mark.parametrize("is_there", [True, False, None])
+def test_run_that_fails_says_so_where_a_table_that_it_knew_was_dropped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_there: bool | None
+) -> None:
+    """``is_there`` None: the catalog does not answer."""
+    catalog = MagicMock()
+    catalog.has = MagicMock(side_effect=OSError("no answer")) if is_there is None else lambda name: is_there
+    known = KnownTables(catalog, MagicMock(), MagicMock())
+    known.take(LakeName(("shop",), "orders"), MagicMock())
+    run, _ = _run(tmp_path, monkeypatch)
+    monkeypatch.setattr(lake_run, "LakeCatalog", MagicMock())
+    monkeypatch.setattr(lake_run, "tables_at", lambda *_: [])
+    tables = MagicMock(find=lambda *_: None, check_there=known.check_there)
+    monkeypatch.setattr(lake_run, "LakeTables", MagicMock(return_value=tables))
+    monkeypatch.setattr(
+        run, "_frontier", MagicMock(find=lambda _: 0, end=MagicMock(side_effect=OSError("36 is missing")))
+    )
+    run.run_here()
+    failure = run.failure()
+    assert failure is not None
+    assert failure.code == ("lake.table_gone" if is_there is False else "sorter.spark_job")
+    assert ("tables=shop.orders" if is_there is False else "36 is missing") in str(failure)
 
 
 @pytest.mark.parametrize(("interval", "compacts"), [("0s", False), ("1s", True)])

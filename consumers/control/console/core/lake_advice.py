@@ -26,6 +26,14 @@ LAKE_STEPS: Final[Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
         ),
         ("update", "resume"),
     ),
+    "lake.table_gone": (
+        (
+            "Bring back the lake table that the error names, if your catalog can. Then resume.",
+            "Else resume without it: it is made anew, and takes changes from the checkpoint on.",
+            _BEGIN_ANEW[2],
+        ),
+        ("resume",),
+    ),
     "lake.table_taken": (
         (
             "Another changefeed has made the lake table that the error names, or this one's former life.",

@@ -30,7 +30,7 @@ from schemas.ids import UpstreamId
 
 if TYPE_CHECKING:
     from consumers.control.fleets.settings import SorterSettings
-    from consumers.control.owner.reign import ReignOptions
+    from consumers.control.owner.reign_parts import ReignOptions
     from edges.kafka.access import KafkaAccess
     from edges.registry.access import RegistryAccess
     from edges.zookeeper.access import ZooKeeperAccess
@@ -337,7 +337,7 @@ def capture(
 
 def _reign_options(held_lag_s: float, enable_table_across_nodes: bool, region_threshold: int) -> "ReignOptions":
     from consumers.control.core.frontier.span_split import SplitSettings
-    from consumers.control.owner.reign import ReignOptions
+    from consumers.control.owner.reign_parts import ReignOptions
 
     split = SplitSettings(enable_table_across_nodes=enable_table_across_nodes, region_threshold=region_threshold)
     return ReignOptions(held_lag_s=held_lag_s, split=split)

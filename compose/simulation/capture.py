@@ -23,7 +23,8 @@ from consumers.control.cluster.puller_agent import PullerAgent
 from consumers.control.core.replication.replication_set import MultiplePrimaryError
 from consumers.control.core.scheduling.coordinator import Identity, Limits
 from consumers.control.owner.owner import Owner
-from consumers.control.owner.reign import Reign, ReignOptions, ReignParts
+from consumers.control.owner.reign import Reign
+from consumers.control.owner.reign_parts import ReignOptions, ReignParts
 from consumers.control.peers.interface import FeedKey
 from schemas.ids import CaptureId, TableId
 

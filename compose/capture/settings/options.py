@@ -6,7 +6,7 @@ from typing import Final
 
 from compose.peers import PEER_ADDR
 from consumers.control.fleets.settings import SorterSettings
-from consumers.control.owner.reign import ReignOptions
+from consumers.control.owner.reign_parts import ReignOptions
 from edges.kafka.access import KafkaAccess
 from edges.registry.access import RegistryAccess
 from edges.zookeeper.access import ZooKeeperAccess

@@ -45,7 +45,7 @@ class HeardReports:
         is_past: Callable[[Ts], bool],
         clock: Callable[[], float],
     ) -> None:
-        """See :class:`consumers.control.owner.reign.ReignParts` for ``count_partitions`` and ``is_past``."""
+        """See :class:`consumers.control.owner.reign_parts.ReignParts` for ``count_partitions`` and ``is_past``."""
         self._peers, self._feed, self._owner, self._clock = peers, feed, owner, clock
         self._count_partitions, self._is_past = count_partitions, is_past
         self._count_at = 0.0

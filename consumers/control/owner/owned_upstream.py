@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager
 from typing import Protocol
 
 from consumers.control.log.frontier_topic import FrontierTopic
-from consumers.control.owner.reign import LandsDdl
+from consumers.control.owner.reign_parts import LandsDdl
 from schemas.ids import Ts
 from schemas.rawlog.frontier import FrontierRecord, TopicIds
 from schemas.tidb.spans import TableSpan

@@ -30,8 +30,9 @@ from consumers.control.owner.images.imaged_tables import ImagedTables, history_t
 from consumers.control.owner.owned_upstream import KeepsHistory, OwnedUpstream, RunningDdlFeed
 from consumers.control.owner.owner import Owner
 from consumers.control.owner.pace import GATHER_S, rest_s
-from consumers.control.owner.reign import Reign, ReignOptions, ReignParts
+from consumers.control.owner.reign import Reign
 from consumers.control.owner.reign_orders import ReignOrders
+from consumers.control.owner.reign_parts import ReignOptions, ReignParts
 from consumers.control.owner.reign_status import reign_status
 from consumers.control.peers.interface import FeedKey, Peers
 from edges.zookeeper.session import Session

@@ -34,7 +34,8 @@ from consumers.control.cluster.puller_executor import PullerExecutor
 from consumers.control.core.scheduling.coordinator import Identity
 from consumers.control.owner.owner import Owner
 from consumers.control.owner.pace import rest_s
-from consumers.control.owner.reign import Reign, ReignOptions, ReignParts
+from consumers.control.owner.reign import Reign
+from consumers.control.owner.reign_parts import ReignOptions, ReignParts
 from consumers.control.peers.grpc_peers import GrpcPeers
 from consumers.control.peers.interface import upstream_feed
 from producers.pull.core.landing.book import LandingBook

@@ -19,7 +19,7 @@ from compose.capture.settings.options import CaptureOptions
 from compose.stack.local import Addresses
 from consumers.control.cluster.capture_registry import list_captures
 from consumers.control.core.frontier.span_split import SplitSettings
-from consumers.control.owner.reign import ReignOptions
+from consumers.control.owner.reign_parts import ReignOptions
 from edges.zookeeper.access import ZooKeeperAccess
 from edges.zookeeper.session import Session
 from producers.region_server.kv.store import ClusterStore

@@ -11,7 +11,8 @@ from consumers.control.cluster.puller_executor import PullerExecutor
 from consumers.control.core.frontier.frontier import FrontierInputs, advance, first_record
 from consumers.control.core.scheduling.coordinator import Identity
 from consumers.control.log.frontier_topic import FrontierUnavailableError
-from consumers.control.owner.reign import Reign, ReignOptions, ReignParts
+from consumers.control.owner.reign import Reign
+from consumers.control.owner.reign_parts import ReignOptions, ReignParts
 from consumers.control.peers.interface import FeedKey
 from schemas.ids import CaptureId, TableId, Ts
 from schemas.rawlog.ddl_record import DdlRecord

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from consumers.control.owner.owner_loop import OwnerLoop, OwnerParts
-from consumers.control.owner.reign import ReignOptions
+from consumers.control.owner.reign_parts import ReignOptions
 from consumers.control.peers.interface import upstream_feed
 from schemas.errors import Action, BusError, InvariantBrokenError
 from schemas.ids import CaptureId, Ts, UpstreamId

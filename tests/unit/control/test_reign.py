@@ -9,7 +9,7 @@ import pytest
 
 from consumers.control.core.frontier.frontier import first_record
 from consumers.control.core.frontier.span_split import SplitSettings
-from consumers.control.owner.reign import ReignOptions
+from consumers.control.owner.reign_parts import ReignOptions
 from schemas.ddl.job import DdlDecodeError, DdlType, undecodable_record
 from schemas.ids import TableId, Ts
 from schemas.rawlog.ddl_record import DdlRecord

@@ -31,10 +31,10 @@ from producers.pull.core.match.matcher_quota import MatcherQuota
 from producers.pull.core.match.spill import SpillCorruptError, SpillRefusedError
 from producers.pull.core.regions.feed_message import FeedMessage
 from producers.pull.core.regions.region_errors import decide
-from producers.pull.core.regions.request_ids import RequestIds, is_shared
 from producers.pull.core.regions.span_frontier import TS_MAX, EncodedRange
 from producers.pull.core.regions.stream_errors import bad_rows, decide_stream, malformed
 from producers.pull.core.regions.subscription import Registration, Retry, Subscription
+from producers.pull.core.regions.subscriptions import Subscriptions
 from producers.pull.feed.event_stream import ByteBudget, StoreStream
 from producers.pull.feed.locator import LocatedRange, Locator, UnlocatedRange
 from producers.pull.feed.recovery import Recovery
@@ -102,9 +102,7 @@ class EventFeed:
         self._streams = StoreStreams(settings, self._open_transport, lambda: cache.pd.cluster_id)
         self._recovery = Recovery(cache, self._streams, self._locator.submit, self.troubles)
         self._refusals = SpillRefusals(self._quota, self._streams, self._recovery)
-        self._subscriptions: dict[TableSpan, Subscription] = {}
-        self._spans: dict[TableId, set[TableSpan]] = {}
-        self._request_ids = RequestIds()
+        self._subscriptions = Subscriptions(self._quota)
         self._dirty: set[Subscription] = set()
         self._stopping = False
         self._stalls = StallLog()
@@ -135,37 +133,27 @@ class EventFeed:
         with self.lock:
             for other in self.overlapping(span):
                 self.unsubscribe(other)
-            subscription = Subscription(span, start_ts, self._request_ids, self._quota)
-            subscription.moved_at_s = self._clock()
-            self._subscriptions[span] = subscription
-            self._spans.setdefault(span.table_id, set()).add(span)
+            subscription = self._subscriptions.begin(span, start_ts, self._clock())
         self._locator.submit(subscription, Retry(EncodedRange(*span.encoded)))
 
     def unsubscribe(self, what: TableSpan | TableId) -> None:
         """End the feed of a span, or of all spans of a table; nothing of it reaches the sink any more."""
         with self.lock:
-            table_id = what.table_id if isinstance(what, TableSpan) else what
-            spans = self._spans.get(table_id, set())
-            for span in [span for span in spans if what in (span, table_id)]:
-                subscription = self._subscriptions.pop(span)
-                spans.discard(span)
-                subscription.stop()
+            for subscription in self._subscriptions.end(what):
                 self._dirty.discard(subscription)
                 self._stalls.forget(subscription)
                 self._streams.unsubscribe(subscription, self._clock())
-            if not spans:
-                self._spans.pop(table_id, None)
 
     def overlapping(self, span: TableSpan) -> list[TableSpan]:
         """Return the subscribed spans that have rows in common with ``span``."""
         with self.lock:
-            return [other for other in self._spans.get(span.table_id, ()) if other.overlaps(span)]
+            return self._subscriptions.overlapping(span)
 
     def status(self) -> list[SpanStatus]:
         """Return how every span stands."""
         with self.lock:
             now_s = self._clock()
-            return [span_status(subscription, now_s) for subscription in self._subscriptions.values()]
+            return [span_status(subscription, now_s) for subscription in self._subscriptions]
 
     def subscription(self, span: TableSpan) -> Subscription | None:
         """Return a live one, for the lock watch."""
@@ -173,7 +161,7 @@ class EventFeed:
 
     def subscriptions(self) -> list[Subscription]:
         """Return the live ones, for the lock watch; whoever looks into them holds :attr:`lock`."""
-        return list(self._subscriptions.values())
+        return list(self._subscriptions)
 
     def scans(self) -> tuple[int, int]:
         """Return how many incremental scans are under way and how many wait for their turn."""
@@ -337,7 +325,7 @@ class EventFeed:
             self._recovery.end_registration(stream, registration, bad_rows(error), self._clock(), deregister=True)
             return
         except SpillRefusedError as error:
-            if self._refusals.end(error, self._subscriptions.values(), self._clock()) is registration:
+            if self._refusals.end(error, self._subscriptions, self._clock()) is registration:
                 return
         if scanned and registration.matcher.initialized:
             subscription.initialize(registration)
@@ -353,7 +341,7 @@ class EventFeed:
     def _unclaimed(self, stream: OpenStream, event: cdcpb_pb2.Event) -> None:
         """Pass over an event that no registration claims: legal after an error or a deregister."""
         request_id, region_id = event.request_id, RegionId(event.region_id)
-        if self._has_used(request_id, region_id):
+        if self._subscriptions.has_used(request_id, region_id):
             self.counters.stale_events += 1
             return
         # Nothing is invented by it, and nothing lost: what was registered is vouched for by its own resolved ts.
@@ -375,17 +363,10 @@ class EventFeed:
 
     def _look(self, now_s: float) -> None:
         """Look at all spans and streams, once a second."""
-        self._stalls.look(self._subscriptions.values(), now_s)
+        self._stalls.look(self._subscriptions, now_s)
         if self._sink.saturated() or not self._inbox.empty():
             self._listening_since_s = now_s  # who does not listen cannot call others silent
-        self._recovery.look(self._subscriptions.values(), now_s, self._listening_since_s)
-
-    def _has_used(self, request_id: int, region_id: RegionId) -> bool:
-        if is_shared(request_id):
-            return self._request_ids.has_shared(request_id, region_id)
-        owners = (item for item in self._subscriptions.values() if request_id in item.own_request_ids())
-        owner = next(owners, None)
-        return self._request_ids.has_own(request_id) if owner is None else owner.has_used(request_id, region_id)
+        self._recovery.look(self._subscriptions, now_s, self._listening_since_s)
 
     def _open_transport(self, store_id: StoreId, address: str, multiplexed: bool) -> StoreStream:
         return self._open_stream(

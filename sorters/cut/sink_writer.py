@@ -115,31 +115,48 @@ class SinkWriter:
         self._queue(records.filter(noted), {**headers, IMAGES_HEADER: note.header})
 
     def _queue(self, records: OutputRecords, headers: dict[str, bytes]) -> None:
+        """Queue records; each gets its position beside ``headers``."""
         produce = self._producer.produce
         self._row_bytes = 1 + records.nbytes // max(records.num_rows, 1)
         if self._meter is not None:
-            named = {name: len(name) + len(value) for name, value in headers.items()} | {POSITION_HEADER: 0}
-            positions = pc.sum(pc.binary_length(column_of(records, "position"))).as_py() or 0
-            each = sum(named.values()) + len(POSITION_HEADER)
-            self._meter.queued(records.num_rows, len(named), records.num_rows * each + positions)
+            _count_headers(self._meter, records, headers)
         rows = max(1, min(_ROWS_PER_SLICE, records.num_rows * _BYTES_PER_SLICE // max(records.nbytes, 1)))
         for batch in records.to_batches(rows):
             columns = (batch.column(name).to_pylist() for name in ("topic", "partition", "key", "value", "position"))
             for topic, partition, key, value, headers[POSITION_HEADER] in zip(*columns, strict=True):
-                while True:
-                    try:
-                        # By position, as names cost a third more: value, key, partition, callbacks, timestamp, headers.
-                        produce(topic, value, key, partition, None, None, 0, headers)
-                        break
-                    except BufferError:
-                        self._wait(self._poll)
-                    except KafkaException as error:
-                        if error.args[0].code() == KafkaError._UNKNOWN_PARTITION and self._learns_of(topic, partition):
-                            continue
-                        self._failed.append((error.args[0], None))
-                        self._check()
+                try:
+                    # By position, as names cost a third more: value, key, partition, callbacks, timestamp, headers.
+                    produce(topic, value, key, partition, None, None, 0, headers)
+                except (BufferError, KafkaException) as refused:
+                    self._queue_again(refused, topic, value, key, partition, headers)
             self._serve(self._producer.poll, 0)
             self._check()
+
+    def _queue_again(
+        self,
+        refused: BufferError | KafkaException,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        partition: int,
+        headers: dict[str, bytes],
+    ) -> None:
+        """Queue a record that the client did not take: there was no room, or it has not heard of the partition yet.
+
+        Raises:
+            BusError: it cannot be sent.
+        """
+        while True:
+            if isinstance(refused, BufferError):
+                self._wait(self._poll)
+            elif not (_is_unknown_partition(refused) and self._learns_of(topic, partition)):
+                self._failed.append((refused.args[0], None))
+                self._check()
+            try:
+                self._producer.produce(topic, value, key, partition, None, None, 0, headers)
+                return
+            except (BufferError, KafkaException) as again:
+                refused = again
 
     def finish(self) -> None:
         """Return when the broker has acknowledged everything.
@@ -235,6 +252,18 @@ class SinkWriter:
                 self._serve(self._producer.flush, _LAST_WORDS_S)
             self.abandon()
             raise _refused(self._failed, reason, self._address)
+
+
+def _count_headers(meter: ProducerMeter, records: OutputRecords, headers: Mapping[str, bytes]) -> None:
+    """Count records that are queued, and what stands in their headers: those of all, and each one's position."""
+    of_all = sum(len(name) + len(value) for name, value in headers.items() if name != POSITION_HEADER)
+    positions = pc.sum(pc.binary_length(column_of(records, "position"))).as_py() or 0
+    count = len(headers.keys() | {POSITION_HEADER})
+    meter.queued(records.num_rows, count, records.num_rows * (of_all + len(POSITION_HEADER)) + positions)
+
+
+def _is_unknown_partition(error: KafkaException) -> bool:
+    return bool(error.args[0].code() == KafkaError._UNKNOWN_PARTITION)
 
 
 def _refused(failed: list[tuple[KafkaError, Message | None]], reason: object, address: str) -> BusError:

@@ -213,9 +213,7 @@ def gather_rows(
         RecordDamagedError: a record of a table that is wanted, which ``damaged`` does not pass over.
     """
     passes = (damaged or DamagedRecords()).passes
-    waiting: dict[TableId, list[RowChanges]] = {}
-    counts: dict[TableId, int] = {}
-    held_bytes = 0
+    chunks = _TableChunks()
     for record in records:
         head = read_batch_head(record)
         if not overlaps(head, cut.after_ts, cut.upto_ts) or passes(record, is_wanted=is_wanted(head.table_id)):
@@ -229,15 +227,39 @@ def gather_rows(
             continue
         if ledger is not None:
             ledger.gather(len(rows))
-        waiting.setdefault(head.table_id, []).append(rows)
-        counts[head.table_id] = counts.get(head.table_id, 0) + len(rows)
-        held_bytes += len(record)
-        if counts[head.table_id] >= ROWS_PER_CHUNK:
-            counts[head.table_id] = 0
-            yield join_rows(waiting.pop(head.table_id))
-        elif held_bytes >= BYTES_PER_CHUNK:
-            yield from (join_rows(parts) for parts in waiting.values())
-            waiting.clear()
-            counts.clear()
-            held_bytes = 0
-    yield from (join_rows(parts) for parts in waiting.values())
+        if chunks.add(head.table_id, rows, len(record)) >= ROWS_PER_CHUNK:
+            yield chunks.take(head.table_id)
+        elif chunks.held_bytes >= BYTES_PER_CHUNK:
+            yield from chunks.take_all()
+    yield from chunks.take_all()
+
+
+class _TableChunks:
+    """Rows that wait for others of their table."""
+
+    __slots__ = ("_counts", "_waiting", "held_bytes")
+
+    def __init__(self) -> None:
+        self.held_bytes = 0
+        """Of raw records, since all were taken last."""
+        self._waiting: dict[TableId, list[RowChanges]] = {}
+        self._counts: dict[TableId, int] = {}
+
+    def add(self, table_id: TableId, rows: RowChanges, record_bytes: int) -> int:
+        """Take the rows of one raw record; return how many of their table wait now."""
+        self._waiting.setdefault(table_id, []).append(rows)
+        self._counts[table_id] = count = self._counts.get(table_id, 0) + len(rows)
+        self.held_bytes += record_bytes
+        return count
+
+    def take(self, table_id: TableId) -> RowChanges:
+        """Return a table's rows as one chunk."""
+        self._counts[table_id] = 0
+        return join_rows(self._waiting.pop(table_id))
+
+    def take_all(self) -> Iterator[RowChanges]:
+        """Yield the rows of each table as a chunk."""
+        yield from (join_rows(parts) for parts in self._waiting.values())
+        self._waiting.clear()
+        self._counts.clear()
+        self.held_bytes = 0

@@ -180,12 +180,9 @@ def encode_pass(
     if feed.active_active:
         check_active_active(table)
     kept = kept_parts(rows, table, feed, settings.on_corrupt, alike, settings.ledger)
-    if feed.is_sql and is_keyless(table):
-        groups = [_split_all(part) for part in kept]
-    else:
-        groups = [_split(part) if feed.split_updates else [part] for part in kept]
-    if table.soft_deletes:
-        groups = _soft_deletes(rows, kept, groups, table, feed, settings.ledger)
+    groups = _sent_groups(kept, table, feed)
+    if table.soft_deletes and settings.ledger is not None:
+        _tell_soft_deletes(rows, kept, groups, settings.ledger)
     parts, source = _numbered(groups)
     if not len(source):
         return None
@@ -284,6 +281,22 @@ def _alike_partitions(passed: EncodedPass, route: Route, counts: list[int]) -> n
     return known
 
 
+def _sent_groups(kept: Iterable[MountedPart], table: TableVersion, feed: CompiledFeed) -> list[list[MountedPart]]:
+    """Return what is sent of each kept part: updates may be split, and tables with soft deletes have rules of their own
+    (:mod:`sorters.core.filter.soft_deletes`).
+    """
+    if feed.is_sql and is_keyless(table):
+        groups = [_split_all(part) for part in kept]
+    else:
+        groups = [_split(part) if feed.split_updates else [part] for part in kept]
+    if not table.soft_deletes:
+        return groups
+    if feed.active_active:
+        return [without_deletes(group) for group in groups]
+    offset = soft_delete_time(table, is_sql=feed.is_sql)
+    return [sent_parts(group, offset) for group in groups]
+
+
 def _split(part: MountedPart) -> list[MountedPart]:
     """Divide updates of a unique or handle key into their halves; other parts stay as they are."""
     if part.kind is not RowKind.UPDATE:
@@ -311,33 +324,20 @@ def _mask(count: int, numbers: list[IntArray]) -> npt.NDArray[np.bool_]:
     return mask
 
 
-def _soft_deletes(  # the rows before and after their updates were split, and who is told
-    rows: RowChanges,
-    kept: Sequence[MountedPart],
-    groups: Sequence[list[MountedPart]],
-    table: TableVersion,
-    feed: CompiledFeed,
-    ledger: FlowLedger | None,
-) -> list[list[MountedPart]]:
-    """Return what a soft-delete table sends of each kept part; see :mod:`sorters.core.filter.soft_deletes`.
+def _tell_soft_deletes(
+    rows: RowChanges, kept: Sequence[MountedPart], groups: Sequence[list[MountedPart]], ledger: FlowLedger
+) -> None:
+    """Tell of a soft-delete table's DELETEs that are left out, and of the PUTs of updates that go out as DELETEs.
 
-    ``ledger`` is told of a DELETE that is left out, and of the PUT of an update that goes out as a DELETE. A DELETE
-    half that is left out is no row that was landed.
+    A DELETE half that is left out is no row that was landed.
     """
-    if feed.active_active:
-        sent = [without_deletes(group) for group in groups]
-    else:
-        offset = soft_delete_time(table, is_sql=feed.is_sql)
-        sent = [sent_parts(group, offset) for group in groups]
-    if ledger is not None:
-        for before, after in zip(kept, sent, strict=True):
-            if before.kind is RowKind.DELETE:
-                ledger.leave_out("hard_delete", rows, _mask(len(rows), [before.rows]))
-            elif before.kind is RowKind.UPDATE:
-                deleted = [part.rows for part in after if part.kind is RowKind.DELETE]
-                if deleted:
-                    ledger.leave_out("soft_delete", rows, _mask(len(rows), deleted))
-    return sent
+    for before, sent in zip(kept, groups, strict=True):
+        if before.kind is RowKind.DELETE:
+            ledger.leave_out("hard_delete", rows, _mask(len(rows), [before.rows]))
+        elif before.kind is RowKind.UPDATE:
+            deleted = [part.rows for part in sent if part.kind is RowKind.DELETE]
+            if deleted:
+                ledger.leave_out("soft_delete", rows, _mask(len(rows), deleted))
 
 
 def _split_positions(

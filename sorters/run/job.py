@@ -245,35 +245,8 @@ class SorterProcess:
             if not options.master.startswith("local"):
                 self._spark.get()  # a cluster that has no room, or is not there, is better known now than at a backlog
             image_name = image_feed(info.namespace, info.changefeed_id, edition.created_zxid)
-            run = (
-                self._lake_run(board, lock, info, config, checkpoint_ts, image_name)
-                if config.uri.is_lake
-                else FeedRun(
-                    self._spark.get,
-                    RunInputs(
-                        kafka=options.kafka,
-                        raw_topics=raw_topics(info.upstream, options.raw_prefix),
-                        schema_registry=options.schema_registry,
-                        info=info,
-                        config=config,
-                        counts=self._counts,
-                        run_by=RunBy(
-                            on_cluster=is_cluster(options.master),
-                            tasks=tasks_at_once(options.master),
-                            is_warm=lambda: self._spark.is_started,
-                            by_service=runner_of(options.run_cuts),
-                        ),
-                        image_name=image_name,
-                        next_fence=lock.fences(),
-                    ),
-                    data_dir=self._data_dir(),
-                    checkpoint_ts=checkpoint_ts,
-                    ask=lambda: asked_at_once(lock.check),
-                    on_progress=lambda progress: None if lock.is_lost() else self._on_progress(board, progress),
-                    checkpoint_dir=self._checkpoint_dir(),
-                    begun=LockedBoard(board, lock),
-                )
-            )
+            make = self._lake_run if config.uri.is_lake else self._feed_run
+            run = make(board, lock, info, config, checkpoint_ts, image_name)
             run.start()
             board.report()
             log.info("changefeed runs", extra={"changefeed": info.changefeed_id, "checkpoint_ts": checkpoint_ts})
@@ -284,6 +257,42 @@ class SorterProcess:
             if run is not None:
                 run.end(lambda: not lock.is_lost())
                 run.close()
+
+    def _feed_run(
+        self,
+        board: StatusBoard,
+        lock: FeedLock,
+        info: ChangefeedInfo,
+        config: ChangefeedConfig,
+        checkpoint_ts: Ts,
+        image_name: str,
+    ) -> FeedRun:
+        options = self._options
+        return FeedRun(
+            self._spark.get,
+            RunInputs(
+                kafka=options.kafka,
+                raw_topics=raw_topics(info.upstream, options.raw_prefix),
+                schema_registry=options.schema_registry,
+                info=info,
+                config=config,
+                counts=self._counts,
+                run_by=RunBy(
+                    on_cluster=is_cluster(options.master),
+                    tasks=tasks_at_once(options.master),
+                    is_warm=lambda: self._spark.is_started,
+                    by_service=runner_of(options.run_cuts),
+                ),
+                image_name=image_name,
+                next_fence=lock.fences(),
+            ),
+            data_dir=self._data_dir(),
+            checkpoint_ts=checkpoint_ts,
+            ask=lambda: asked_at_once(lock.check),
+            on_progress=lambda progress: None if lock.is_lost() else self._on_progress(board, progress),
+            checkpoint_dir=self._checkpoint_dir(),
+            begun=LockedBoard(board, lock),
+        )
 
     def _lake_run(
         self,

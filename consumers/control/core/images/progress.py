@@ -114,23 +114,11 @@ def take_wishes(state: ImageState, seen: ImageInputs) -> ImageState:
     feeds = {feed.feed: feed for feed in state.feeds}
     parts: Done = {}
     for name, wanting in sorted(seen.feeds.items()):
-        feed = feeds.get(name)
+        feed = feeds[name] if name in feeds else _new_feed(name, wanting, all_know=seen.all_know)
         if feed is None:
-            is_asked = bool(wanting.ranged) or any(wanting.requested.values())
-            if not seen.all_know or not (wanting.wants_initial or is_asked):
-                continue
-            feed = ImageFeed(feed=name)
-            if wanting.wants_initial:
-                feed = replace(feed, initial=_first_ranges(wanting))
-        come = _with_moved(dict.fromkeys(wanting.entered, ImageMode.INITIAL), feed, seen.replaced)
-        for table in sorted(come):
-            state = without_table(state, [name], table)
-            feed = with_table(_without_table(feed, table), come[table], table)
-        asked: dict[TableId, ImageMode] = {}
-        for mode, tables in wanting.requested.items():
-            for table in sorted(tables):
-                if feed.mode_of(table) is None:
-                    asked.setdefault(table, mode)
+            continue
+        state, feed = _with_entered(state, feed, wanting, seen.replaced)
+        asked = _asked_whole(feed, wanting)
         for (mode, table), keys in sorted(wanting.ranged.items()):
             # A part has its place in the record at once, so it waits for that as tables do that are to begin.
             is_free = feed.mode_of(table) is None and table not in asked
@@ -147,15 +135,52 @@ def take_wishes(state: ImageState, seen: ImageInputs) -> ImageState:
         if not wanting.wants_initial and not feeds[name].waits:
             del feeds[name]
     state = _without_feeds(state, {feed.feed for feed in state.feeds} - feeds.keys())
-    state = replace(state, feeds=tuple(feeds.values()))
-    done = done_of(state)
+    return _with_parts(replace(state, feeds=tuple(feeds.values())), parts, feeds)
+
+
+def _new_feed(name: str, wanting: WantingFeed, *, all_know: bool) -> ImageFeed | None:
+    """Return a changefeed that is to be registered; None: it wants nothing, or not all know of images."""
+    is_asked = bool(wanting.ranged) or any(wanting.requested.values())
+    if not all_know or not (wanting.wants_initial or is_asked):
+        return None
+    feed = ImageFeed(feed=name)
+    return replace(feed, initial=_first_ranges(wanting)) if wanting.wants_initial else feed
+
+
+def _with_entered(
+    state: ImageState, feed: ImageFeed, wanting: WantingFeed, replaced: Iterable[Replaced]
+) -> tuple[ImageState, ImageFeed]:
+    """Return both with the changefeed waiting for tables that DDL has brought into it: for all of their rows, whatever
+    it has of them.
+    """
+    come = _with_moved(dict.fromkeys(wanting.entered, ImageMode.INITIAL), feed, replaced)
+    for table in sorted(come):
+        state = without_table(state, [feed.feed], table)
+        feed = with_table(_without_table(feed, table), come[table], table)
+    return state, feed
+
+
+def _asked_whole(feed: ImageFeed, wanting: WantingFeed) -> dict[TableId, ImageMode]:
+    """Return the tables that are asked for whole and that the changefeed does not wait for already."""
+    asked: dict[TableId, ImageMode] = {}
+    for mode, tables in wanting.requested.items():
+        for table in sorted(tables):
+            if feed.mode_of(table) is None:
+                asked.setdefault(table, mode)
+    return asked
+
+
+def _with_parts(state: ImageState, parts: Done, feeds: Mapping[str, ImageFeed]) -> ImageState:
+    """Return the state with the rest of tables done of which ``parts`` are asked for, and nothing done of tables that
+    their changefeed waits for no more.
+    """
+    before = done_of(state)
+    done = before | {table: before.get(table, {}) | of_part for table, of_part in parts.items()}
     kept: Done = {}
-    for table, of_part in parts.items():
-        done[table] = done.get(table, {}) | of_part
     for table, of_table in done.items():
         if left := {name: keys for name, keys in of_table.items() if name in feeds and feeds[name].mode_of(table)}:
             kept[table] = left
-    return state if kept == done_of(state) else with_done(state, kept)
+    return state if kept == before else with_done(state, kept)
 
 
 def _with_moved(

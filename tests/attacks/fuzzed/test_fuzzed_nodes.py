@@ -4,7 +4,7 @@ import json
 import logging
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -29,33 +29,17 @@ from consumers.control.changefeeds.store import ChangefeedNotFoundError, Changef
 from consumers.control.changefeeds.verbs import ChangefeedControl
 from consumers.control.cluster.capture_registry import (
     CaptureInfo,
-    CaptureWatch,
     decode_capture,
     encode_capture,
-    list_captures,
 )
-from consumers.control.cluster.election import Election, raise_revision
-from consumers.control.cluster.schema_memory import SchemaMemoryNode
-from consumers.control.cluster.upstream_node import FIRST_EPOCH, UpstreamNode
-from consumers.processors.board import ProcessorBoard
 from edges.secrets import Keyring, decode_info
-from edges.zookeeper.connection import LeasedClient
-from edges.zookeeper.lease import Lease
-from edges.zookeeper.session import Session
 from schemas.errors import BusError, CorruptDataError
-from schemas.ids import CaptureId, TableId, Ts, UpstreamId
+from schemas.ids import CaptureId, TableId, Ts
 from schemas.nodes.changefeed import (
-    ChangefeedError,
-    ChangefeedInfo,
-    ChangefeedStatus,
-    SorterFailure,
-    ZkPaths,
     decode_changefeed_info,
     decode_changefeed_status,
     encode_changefeed_info,
-    encode_changefeed_status,
 )
-from schemas.nodes.failures import StoppingDdl
 from schemas.nodes.prologue import Prologue, PrologueFailure, decode_prologue, encode_prologue
 from schemas.nodes.service_paths import ServicePaths
 from schemas.nodes.sorter_service import (
@@ -74,30 +58,11 @@ from schemas.rawlog.images import ImageMode, KeyRange
 from sorters.core.cut.beginning import BegunEpoch, decode_begun, encode_begun
 from sorters.core.cut.topic_counts import TopicCount, decode_counts, encode_counts
 from sorters.core.lake.resync import LakeResync
-from sorters.run.nodes.feed_lock import HOLDER_CHARS_MAX, FeedLock
 from sorters.run.nodes.status import StatusBoard
 from sorters.spark.backlog.query_folder import Folder, epoch_offsets
-from tests.support.control.stored_zookeeper import MemorySession
-from tests.support.sources.hostile import NOT_JSON, VALUES, bent, only_coded
+from tests.support.control.odd_nodes import BAD, GOOD, INFO, PATHS, STATUS, UPSTREAM, WRONG, odd, raw, session_with
+from tests.support.sources.hostile import only_coded
 
-PATHS, UPSTREAM = ZkPaths("c"), UpstreamId("u")
-GOOD = ChangefeedInfo(
-    changefeed_id="good", upstream=UPSTREAM, sink_uri="kafka://h:9092/t?protocol=canal-json", start_ts=Ts(100)
-)
-BAD = ChangefeedInfo(
-    changefeed_id="bad", upstream=UPSTREAM, sink_uri="kafka://h:9092/t?protocol=canal-json", config={}, start_ts=Ts(100)
-)
-INFO = encode_changefeed_info(BAD)
-DDL = StoppingDdl(table="a.b", query="q", start_ts=Ts(5), commit_ts=Ts(6), reason="r", what_helps="h")
-STATUS = encode_changefeed_status(
-    ChangefeedStatus(
-        state="normal",
-        checkpoint_ts=Ts(100),
-        resolved_ts=Ts(100),
-        error=ChangefeedError(code="c", message="m", time="t", ddl=DDL),
-        failure=SorterFailure(epoch=0, code="c", message="m", time="t", may_heal=True, ddl=DDL),
-    )
-)
 CAPTURE = CaptureInfo(
     capture_id=CaptureId("bad"), address="h:1", version="0.1.0", started_at_s=1, peer_address="h:2", is_stopping=True
 )
@@ -145,31 +110,7 @@ DECODERS: dict[str, tuple[bytes, Callable[[bytes], Any]]] = {
     "resync": (RESYNC.encode().encode(), lambda node: LakeResync.decode(node.decode(errors="replace"))),
     "applied": (encode_applied(AppliedNode(life="l", checkpoint_ts=Ts(5))), decode_applied),
 }
-WRONG = ["null", "[]", "{}", '""', "0", "\udcff", *NOT_JSON]
 IDS = ["..", "../../etc", "/etc/passwd", "-rf", "a b", "a\n", "", "x" * 500, "é", "${env:HOME}"]
-
-
-def raw(text: str) -> bytes:
-    return text.encode("utf-8", "surrogateescape")
-
-
-def odd(name: str, valid: bytes) -> st.SearchStrategy[bytes]:
-    """Return what may stand in a node: bent bytes, noise, JSON of any shape, or a right one with wrong fields."""
-    whole = json.loads(valid)
-    fields = whole[0] if isinstance(whole, list) else whole
-
-    def changed(values: dict[str, Any]) -> bytes:
-        other = {**fields, **values}
-        return json.dumps([other] if isinstance(whole, list) else other).encode()
-
-    some = st.dictionaries(st.sampled_from(sorted(fields)), VALUES, min_size=1, max_size=2)
-    return (
-        bent(valid)
-        | st.binary(max_size=50)
-        | VALUES.map(lambda value: json.dumps(value).encode())
-        | some.map(changed)
-        | st.sampled_from(WRONG).map(raw)
-    )
 
 
 @pytest.mark.parametrize("name", DECODERS)
@@ -253,17 +194,6 @@ def test_state_that_there_is_not_is_refused(state: Any) -> None:
             decode(json.dumps({**json.loads(valid), field: state}).encode())
 
 
-def session_with(**feeds: tuple[bytes, bytes | None]) -> tuple[MemorySession, Session]:
-    """Return a ZooKeeper with the good changefeed and others by name: info, status."""
-    made = MemorySession()
-    made.client.put(PATHS.changefeed_info("default", "good"), encode_changefeed_info(GOOD))
-    for name, (info, status) in feeds.items():
-        made.client.put(PATHS.changefeed_info("default", name), info)
-        if status is not None:
-            made.client.put(PATHS.changefeed_status("default", name), status)
-    return made, cast(Session, made)
-
-
 @settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(info=st.just(INFO) | odd("info", INFO), status=st.none() | odd("status", STATUS))
 def test_owner_and_api_go_on_with_the_other_changefeeds_whatever_one_holds(info: bytes, status: bytes | None) -> None:
@@ -344,109 +274,6 @@ def test_changefeed_that_cannot_be_read_is_removed_all_the_same(info: bytes, sta
     assert made.client.exists(PATHS.changefeed_info("default", "good"))
     with pytest.raises(ChangefeedNotFoundError):
         ChangefeedControl(session, PATHS).remove("bad")
-
-
-def capture(name: str) -> bytes:
-    return encode_capture(CaptureInfo(capture_id=CaptureId(name), address="h:1", version="1", started_at_s=1))
-
-
-@settings(max_examples=100)
-@given(node=odd("capture", capture("bad")), name=st.sampled_from(["bad", "-rf", "a b", "é", "x" * 300]))
-def test_node_among_captures_that_no_session_holds_is_no_capture(node: bytes, name: str) -> None:
-    made, session = session_with()
-    made.client.put(f"{PATHS.captures}/good", capture("good"), owner=1)
-    made.client.put(f"{PATHS.captures}/{name}", node)
-    watch = CaptureWatch(session, PATHS, lambda _: None)
-    try:
-        assert watch.captures.keys() == {"good"}
-        assert [info.capture_id for info in list_captures(session, PATHS)] == ["good"]
-    finally:
-        watch.close()
-
-
-def test_capture_whose_node_is_overwritten_stays_who_it_was_and_the_watch_goes_on() -> None:
-    made, session = session_with()
-    for name in ("a", "b"):
-        made.client.put(f"{PATHS.captures}/{name}", capture(name), owner=1)
-    watch = CaptureWatch(session, PATHS, lambda _: None)
-    try:
-        before = watch.captures[CaptureId("a")]
-        for node in (*map(raw, WRONG), capture("b")):
-            made.client.put(f"{PATHS.captures}/a", node)
-            watch._stale.add("a")
-            assert watch.refresh()[CaptureId("a")] is before
-        made.client.put(f"{PATHS.captures}/c", capture("c"), owner=1)
-        assert watch.refresh().keys() == {"a", "b", "c"}
-        made.client.put(f"{PATHS.captures}/d", b"\xff", owner=1)
-        with pytest.raises(CorruptDataError):  # it lives, and may be landing: nobody counts without it
-            watch.refresh()
-        assert watch.captures.keys() == {"a", "b", "c"}
-    finally:
-        watch.close()
-
-
-def test_election_passes_over_nodes_that_are_no_candidates() -> None:
-    made, session = session_with()
-    forged = ("0", "a-0", "candidate-", "candidate-x", "candidate-0000000000", "..%2f", "candidate-00000000001")
-    for name in forged:
-        made.client.put(f"{PATHS.election}/{name}", b"\xff\xfe")
-    election = Election(session, PATHS, CaptureId("me"))
-    election._stand()
-    assert election.owner() == "me"
-    assert election._is_first(cast(Any, None))
-
-
-@pytest.mark.parametrize("value", ["", "x", "-1", "9" * 19 + "0", "9" * 5_000, "1e5", "\udcff", "\x00"])
-def test_owner_revision_that_no_owner_wrote_is_refused(value: str) -> None:
-    made, session = session_with()
-    made.client.put(PATHS.owner_rev, raw(value))
-    with pytest.raises(CorruptDataError):
-        Election(session, PATHS, CaptureId("me")).revision()
-
-
-def test_owner_revision_that_no_owner_wrote_is_written_anew_where_a_raw_log_is_adopted() -> None:
-    made, session = session_with()
-    made.client.put(PATHS.owner_rev, b"garbage")
-    assert raise_revision(session, PATHS, 41)
-    assert Election(session, PATHS, CaptureId("me")).revision() == 41
-    assert not raise_revision(session, PATHS, 41)
-
-
-@settings(max_examples=150)
-@given(node=odd("upstream", b'{"epoch": 5}') | odd("schema", b'{"id": 5}'))
-def test_upstreams_and_schemas_nodes_of_any_kind_are_written_anew(node: bytes) -> None:
-    made, session = session_with()
-    made.client.put(PATHS.upstream(UPSTREAM), node)
-    made.client.put(PATHS.raw_schema(UPSTREAM), node)
-    epoch = UpstreamNode(session, PATHS, UPSTREAM).epoch()
-    assert type(epoch) is int and FIRST_EPOCH <= epoch < 1 << 63
-    memory = SchemaMemoryNode(session, PATHS, UPSTREAM, "http://h")
-    assert memory.read() is None
-    memory.write(7)
-    assert memory.read() == 7
-
-
-def test_processors_begin_where_nobody_can_read_what_is_applied_and_write_it_anew() -> None:
-    made, session = session_with(bad=(encode_changefeed_info(replace(BAD, target_ts=Ts(200))), STATUS))
-    path = PATHS.changefeed_applied("default", "bad")
-    made.client.put(path, b"\xff garbage")
-    board = ProcessorBoard(session, PATHS, "default", "bad")
-    for wanted in (board.look(), board.read()):
-        assert wanted is not None
-        assert (wanted.applied, wanted.finished) == (None, False)
-    said = AppliedNode(life="l", checkpoint_ts=Ts(150))
-    board.report(said)
-    assert decode_applied(made.client.get(path)[0]) == said
-
-
-def test_holder_of_a_sorters_lock_is_shown_by_its_beginning() -> None:
-    made, _ = session_with()
-    path = PATHS.changefeed_sorter("default", "good")
-    made.client.put(path, b"\xff\n" * 500_000, owner=1)
-    assert (
-        len(str(FeedLock(LeasedClient(cast(Any, made.client), cast(Lease, None)), path).holder()))
-        < HOLDER_CHARS_MAX + 100
-    )
 
 
 class OneFile(Folder):

@@ -25,8 +25,8 @@ from sorters.core.cut.cut_plan import plan_cuts
 from sorters.core.lake import commits, resync
 from sorters.core.lake.commits import empties, steps_of_cut
 from sorters.core.lake.resync import LakeResync, TableStep
+from tests.support.control.imaged_owner import FEED, WISH, World, at
 from tests.support.recorded.ddl_jobs import job, snapshot, table_info
-from tests.unit.images.test_imaged_tables import FEED, WISH, World, at
 
 KEYS, FIRST_KEYS = range(8), range(6)
 PLAIN, LOGICAL = TableId(9), TableId(5)

@@ -1,20 +1,13 @@
 """The page of metrics, read back by Prometheus' own parser."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import cast
 
-import pytest
-from prometheus_client.parser import text_string_to_metric_families
-
 from compose.capture.api.addresses import ApiAddresses
 from compose.capture.api.backend import ApiBackend
 from compose.capture.metrics import pull_of, rule_of
-from consumers.control.api.bodies import StoredFeed
-from consumers.control.api.metrics import STALLS_SHOWN, MetricsSnapshot, Pull, Stall, metrics_text
-from consumers.control.owner.figures.owner_figures import Rule, SchedulerFigures
-from consumers.control.owner.images.image_progress import FeedProgress, TableProgress
+from consumers.control.api.metrics import STALLS_SHOWN, MetricsSnapshot, Stall
 from consumers.control.owner.owner_loop import Reigning
 from edges.kafka.access import KafkaAccess
 from edges.zookeeper.access import ZooKeeperAccess
@@ -25,12 +18,8 @@ from producers.pull.landing.landing import LandingCounters
 from producers.pull.locks.resolver import LockCounters
 from producers.pull.puller import PullerStats
 from producers.tls import TlsSettings
-from schemas.ids import TableId, Ts, UpstreamId, compose_ts
+from schemas.ids import TableId, Ts, UpstreamId
 from schemas.nodes.changefeed import (
-    ChangefeedError,
-    ChangefeedInfo,
-    ChangefeedState,
-    ChangefeedStatus,
     ZkPaths,
     encode_changefeed_info,
     encode_changefeed_status,
@@ -38,106 +27,9 @@ from schemas.nodes.changefeed import (
 from schemas.rawlog.frontier import FrontierRecord, HeldDdl, HeldTables
 from schemas.tidb.spans import TableSpan
 from tests.support.control.api import Api
-from tests.support.control.memory_bus import ME, OTHER, Memory
+from tests.support.control.memory_bus import ME, Memory
 from tests.support.control.memory_zookeeper import MemoryZooKeeper
-
-NOW_S = 1_700_000_100.0
-PULL = Pull(
-    upstream=UpstreamId("u"),
-    tables=3,
-    spans=4,
-    regions=50,
-    regions_initialized=48,
-    scans_running=2,
-    scans_waiting=1,
-    streams=5,
-    messages=600,
-    message_bytes=70_000,
-    events=800,
-    changes=900,
-    stream_failures=6,
-    troubles={"not_leader": 4, 'odd"one': 1},
-    stalls=(),
-    held_bytes=1_000,
-    spilled_bytes=2_000,
-    landed_rows=31,
-    landed_records=32,
-    landed_bytes=33,
-    acked_rows=34,
-    acked_records=35,
-    in_flight=36,
-    broker_waits=True,
-    image_scans=45,
-    image_scans_failed=46,
-    image_rows=47,
-    image_bytes=48,
-    locks={"committed": 41, "rolled_back": 42, "left_alive": 43},
-)
-RULE = Rule(
-    upstream=UpstreamId("u"),
-    owner_s=12.5,
-    resolved_ts=compose_ts(1_700_000_098_500, 7),
-    held_ddl=1,
-    held_tables=2,
-    scheduling=SchedulerFigures(
-        tables=9,
-        capture_spans={ME.capture_id: 5, OTHER.capture_id: 6},
-        states={"replicating": 10, "prepare": 1},
-        tasks={"add": 11, "move": 2, "remove": 0},
-        running=1,
-    ),
-    images=(
-        FeedProgress(
-            namespace="default",
-            id="a",
-            state="running",
-            tables_left=5,
-            tables_done=6,
-            tables_paused=1,
-            rows=7,
-            bytes=8,
-            tables=(
-                TableProgress(table_id=TableId(1), name="d.t", mode="initial", done_share=0.25),
-                TableProgress(table_id=TableId(3), name="d.t", partition="p1", mode="initial", done_share=0.5),
-                TableProgress(table_id=TableId(2), name="d.u", mode="initial"),
-            ),
-        ),
-    ),
-)
-
-
-def feed(name: str, state: ChangefeedState, namespace: str = "default") -> StoredFeed:
-    info = ChangefeedInfo(
-        changefeed_id=name,
-        namespace=namespace,
-        upstream=UpstreamId("u"),
-        sink_uri="kafka://h:1/t",
-        config={},
-        start_ts=Ts(1),
-        target_ts=None,
-        create_time="",
-        creator_version="",
-        desired_state="stopped" if state == "stopped" else "normal",
-    )
-    checkpoint_ts, resolved_ts = compose_ts(1_700_000_090_000, 3), compose_ts(1_700_000_095_250, 0)
-    status = ChangefeedStatus(state=state, checkpoint_ts=checkpoint_ts, resolved_ts=resolved_ts, sorter_deaths=2)
-    return StoredFeed(info, status)
-
-
-def scrape(snapshot: MetricsSnapshot) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
-    """Return each sample's value by name and labels."""
-    return read(metrics_text(snapshot)[0].decode())
-
-
-def read(text: str) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
-    samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
-    series = {(sample.name, frozenset(sample.labels.items())): sample.value for sample in samples}
-    assert len(series) == len(samples), "one series was said twice"
-    return series
-
-
-def of(page: Mapping[tuple[str, frozenset[tuple[str, str]]], float], name: str, **labels: str) -> float:
-    return page[name, frozenset(labels.items())]
+from tests.support.control.metrics_page import NOW_S, PULL, RULE, feed, of, read, scrape
 
 
 def test_metrics_of_an_owner_have_the_snapshots_values() -> None:
@@ -205,60 +97,6 @@ def test_metrics_of_an_owner_have_the_snapshots_values() -> None:
     assert of(page, "ticdc_owner_ownership_counter") == 12.5
     assert of(page, "tidebus_metadata_readable") == 1
     assert of(page, "process_resident_memory_bytes") > 0
-
-
-@pytest.mark.parametrize(
-    ("state", "number", "lags"),
-    [
-        ("normal", 0, True),
-        ("pending", 1, True),
-        ("failed", 2, False),
-        ("stopped", 3, False),
-        ("finished", 4, False),
-        ("removed", 5, False),
-        ("warning", 6, True),
-    ],
-)
-def test_metrics_of_a_changefeed_are_ticdcs(state: ChangefeedState, number: int, lags: bool) -> None:
-    page = scrape(
-        MetricsSnapshot(at_s=NOW_S, pull=PULL, rule=RULE, feeds=[feed("cf", state), feed("cf", state, "other")])
-    )
-    for namespace in ("default", "other"):
-        key = {"namespace": namespace, "changefeed": "cf"}
-        assert of(page, "ticdc_owner_status", **key) == number
-        assert of(page, "ticdc_processor_exit_with_error_count", **key) == 2
-        assert of(page, "ticdc_owner_checkpoint_ts", **key) == 1_700_000_090_000
-        assert of(page, "ticdc_owner_resolved_ts", **key) == 1_700_000_095_250
-        assert of(page, "ticdc_scheduler_slow_table_checkpoint_ts", **key) == 1_700_000_090_000
-        assert of(page, "ticdc_scheduler_slow_table_resolved_ts", **key) == 1_700_000_095_250
-        assert of(page, "ticdc_scheduler_slow_table_puller_resolved_ts", **key) == 1_700_000_098_500
-        assert of(page, "ticdc_scheduler_slow_table_puller_resolved_ts_lag", **key) == 1.5
-        for name, lag_s in (("ticdc_owner_checkpoint_ts_lag", 10.0), ("ticdc_owner_resolved_ts_lag", 4.75)):
-            assert page.get((name, frozenset(key.items()))) == (lag_s if lags else None)
-
-
-def test_metrics_of_flow_proofs_tell_stages_apart_and_what_differs() -> None:
-    kafka = feed("kafka", "normal")
-    assert kafka.status is not None
-    alone = replace(kafka, status=replace(kafka.status, windows_proven=5, error=None))
-    broken = ChangefeedError(code="apply.flow_broken", message="rows are lost", time="")
-    status = replace(kafka.status, windows_proven=7, windows_unproven=2, error=broken)
-    behind = replace(feed("base", "failed"), status=status, sorter_status=replace(status, windows_proven=9))
-    page = scrape(MetricsSnapshot(at_s=NOW_S, pull=PULL, rule=RULE, feeds=[alone, behind]))
-    windows = {
-        (key["changefeed"], key["stage"], key["outcome"]): value
-        for (name, labels), value in page.items()
-        if name == "tidebus_flow_windows" and (key := dict(labels))
-    }
-    assert windows == {
-        ("kafka", "sorter", "proven"): 5,
-        ("kafka", "sorter", "differing"): 0,
-        ("base", "sorter", "proven"): 9,
-        ("base", "sorter", "differing"): 0,
-        ("base", "processor", "proven"): 7,
-        ("base", "processor", "unproven"): 2,
-        ("base", "processor", "differing"): 1,
-    }
 
 
 def test_metrics_when_many_spans_stall_name_the_tables_that_stand_longest() -> None:
@@ -373,39 +211,3 @@ def test_get_metrics_answers_text_over_http() -> None:
 
 def test_get_metrics_without_a_session_says_that_it_is_not_ready() -> None:
     assert Api(None).http.get("/metrics").status_code == 503
-
-
-def test_metrics_rows_of_a_changefeed_are_said_by_who_wrote_them() -> None:
-    """Where processors apply what a sorter writes, the sorter's rows count, and not theirs."""
-    kafka, mysql = feed("a", "normal"), feed("b", "normal")
-    assert kafka.status is not None
-    written = replace(kafka.status, rows_total=70, spark_rows_total=30)
-    feeds = [
-        StoredFeed(kafka.info, written),
-        StoredFeed(mysql.info, replace(written, rows_total=9), sorter_status=written),
-        StoredFeed(feed("c", "normal").info, None),
-    ]
-    page = scrape(MetricsSnapshot(at_s=NOW_S, pull=PULL, rule=RULE, feeds=feeds))
-    rows = {
-        (labels["changefeed"], labels["path"]): value
-        for (name, key), value in page.items()
-        if name == "tidebus_sorter_rows_total" and (labels := dict(key))
-    }
-    assert rows == {("a", "spark"): 30, ("a", "driver"): 40, ("b", "spark"): 30, ("b", "driver"): 40}
-
-
-def test_metrics_of_rows_that_a_changefeed_wrote_have_the_names_of_ticdcs_parts() -> None:
-    said = feed("cf", "normal")
-    assert said.status is not None
-    applied, sorted_ = replace(said.status, rows_total=70), replace(said.status, rows_total=90)
-    at_a_database = replace(said, status=applied, sorter_status=sorted_)
-    page = scrape(MetricsSnapshot(at_s=NOW_S, pull=PULL, rule=RULE, feeds=[at_a_database]))
-    key = {"namespace": "default", "changefeed": "cf"}
-    for name in (
-        "ticdc_sink_table_sink_total_rows_count",
-        "ticdc_sink_dml_event_count",
-        "ticdc_sink_batch_row_count_sum",
-    ):
-        assert of(page, name, **key) == 70
-    assert of(page, "ticdc_mounter_total_rows_count", **key) == 90
-    assert of(page, "ticdc_sorter_output_event_count", **key, type="kv") == 90

@@ -19,7 +19,7 @@ from sorters.service import registration
 from sorters.service.registration import FIGURES_S, ServiceNode
 from sorters.spark.jobs.spark_counts import SparkCounts
 from tests.support.control.memory_bus import ME
-from tests.unit.control.test_metrics import NOW_S, PULL, RULE
+from tests.support.control.metrics_page import NOW_S, PULL, RULE
 
 SPARK = SparkFigures(sessions=2, jobs=30, jobs_failed=1, cuts=70, queries=3)
 INFO = ServiceInfo(service="s1", host="h", pid=7, version="1", started_at_s=1, master="local[1]", spark=SPARK)

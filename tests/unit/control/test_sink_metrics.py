@@ -8,7 +8,7 @@ import pytest
 from consumers.control.api.metrics import MetricsSnapshot
 from schemas.producer_figures import BrokerFigures, ProducerFigures
 from schemas.sink_figures import LEAST_BATCH, LEAST_DDL_US, LEAST_ROWS, LEAST_US, SinkFigures, Spread
-from tests.unit.control.test_metrics import NOW_S, PULL, RULE, feed, of, scrape
+from tests.support.control.metrics_page import NOW_S, PULL, RULE, feed, of, scrape
 
 
 @dataclass(frozen=True)

@@ -3,76 +3,21 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from consumers.control.core.images.images import step
 from consumers.control.core.images.inputs import ImageInputs, ImageLimits, Replaced, WantingFeed
-from schemas.ids import CaptureId, TableId, Ts, compose_ts
+from schemas.ids import TableId, Ts
 from schemas.rawlog.frontier import FrontierRecord, HeldTables
 from schemas.rawlog.images import (
     NO_IMAGES,
     IdRange,
     ImageMode,
-    ImageState,
     KeyRange,
     ScanResult,
     TableImage,
 )
 from schemas.tidb.keys import row_key, table_span
-
-A, B, C = "default/a@1", "default/b@2", "default/c@3"
-CAPTURE = CaptureId("c")
-SEVEN, NINE = TableId(7), TableId(9)
-WANTS = WantingFeed(tables=[SEVEN, NINE], wants_initial=True)
-
-
-def at(seconds: float) -> Ts:
-    return compose_ts(round(seconds * 1000))
-
-
-class Steps:
-    """Publishes each step: R follows the clock, and S is drawn a moment later."""
-
-    def __init__(self, **feeds: WantingFeed) -> None:
-        self.state: ImageState = NO_IMAGES
-        self.resolved_ts = at(1)
-        self.feeds = {f"default/{name}": feed for name, feed in feeds.items()}
-        self.results: tuple[ScanResult, ...] | None = ()
-        self.held: tuple[HeldTables, ...] = ()
-        self.limits = ImageLimits(scans_max=2)
-        self.all_know = True
-        self.replaced: tuple[Replaced, ...] = ()
-        self.replaced_before: tuple[Replaced, ...] = ()
-
-    def go(self, seconds: float, *, lag: float = 0.0) -> ImageState:
-        resolved_ts = at(seconds - lag)
-        before = FrontierRecord(
-            owner_rev=1, resolved_ts=self.resolved_ts, high=(0,), low=(0,), ddl_high=0, repeat_high=(0,),
-            held=self.held, images=self.state,
-        )  # fmt: skip
-        seen = ImageInputs(
-            owner_rev=1, before=before, resolved_ts=resolved_ts, low=(7,),
-            now_ts=at(seconds), new_ts=Ts(at(seconds) + 1),
-            feeds=self.feeds, scanners={} if self.results is None else {CAPTURE: self.results}, limits=self.limits,
-            all_know=self.all_know, replaced=self.replaced, replaced_before=self.replaced_before,
-        )  # fmt: skip
-        self.state, self.resolved_ts = step(self.state, seen), resolved_ts
-        return self.state
-
-    def lands(self, number: int = 0, *, reached: bytes | None = None) -> None:
-        barrier = self.state.barriers[0]
-        scan = barrier.scans[number]
-        result = ScanResult(
-            barrier_ts=barrier.ts, number=number, reached=reached or scan.keys.end, offsets=(3, 5), rows=2, bytes=9
-        )
-        self.results = (*(self.results or ()), result)
-
-
-def wanting(*feeds: str, **options: WantingFeed) -> Steps:
-    steps = Steps(**options)
-    steps.feeds.update(dict.fromkeys(feeds, WANTS))
-    return steps
+from tests.support.control.image_steps import CAPTURE, NINE, SEVEN, WANTS, A, B, C, at, wanting
 
 
 def test_a_table_goes_from_waiting_to_whole_in_four_records() -> None:
@@ -327,102 +272,6 @@ def test_a_barrier_at_the_very_ts_of_a_ddl_has_no_chunk() -> None:
     )  # fmt: skip
     after = step(steps.state, seen)
     assert (after.chunks, after.cancelled) == ((), (barrier.ts,))
-
-
-def test_of_a_paused_table_nothing_is_scanned_for_its_changefeed_alone() -> None:
-    steps = wanting(A, B)
-    steps.feeds[A] = replace(WANTS, paused=frozenset({SEVEN}))
-    opened = steps.go(2)
-    assert [(scan.table_id, scan.feeds) for scan in opened.barriers[0].scans] == [(SEVEN, (B,)), (NINE, (A, B))]
-    steps.lands(0)
-    steps.lands(1)
-    steps.go(2.1)
-    passed = steps.go(2.2)
-    assert (passed.feed(A).initial, passed.feed(B).initial) == ((IdRange(SEVEN, SEVEN),), ())  # type: ignore[union-attr]
-    assert not passed.barriers
-    steps.feeds[A] = WANTS
-    assert [(scan.table_id, scan.feeds) for scan in steps.go(2.3).barriers[0].scans] == [(SEVEN, (A,))]
-
-
-def test_paused_tables_do_not_keep_those_behind_them_from_being_scanned() -> None:
-    tables = [TableId(number) for number in range(1, 200)]
-    steps = wanting(A)
-    steps.feeds[A] = WantingFeed(tables=tables, wants_initial=True, paused=frozenset(tables[:150]))
-    assert [scan.table_id for scan in steps.go(2).barriers[0].scans] == tables[150:152]
-
-
-def test_a_table_that_is_paused_half_way_keeps_what_is_done() -> None:
-    steps = wanting(A)
-    steps.feeds[A] = WantingFeed(tables=[NINE], wants_initial=True)
-    steps.go(2)
-    middle = row_key(NINE, 5)
-    steps.lands(0, reached=middle)
-    steps.feeds[A] = replace(steps.feeds[A], paused=frozenset({NINE}))
-    steps.go(2.1)
-    rests = steps.go(2.2)
-    assert (rests.barriers, rests.done_of(A, NINE)) == ((), (KeyRange(table_span(NINE)[0], middle),))
-    steps.feeds[A] = replace(steps.feeds[A], paused=frozenset())
-    assert [scan.keys for scan in steps.go(2.3).barriers[0].scans] == [KeyRange(middle, table_span(NINE)[1])]
-
-
-def test_tables_that_come_first_are_scanned_before_those_that_are_begun() -> None:
-    tables = [TableId(number) for number in range(1, 300)]
-    steps = wanting(A)
-    steps.feeds[A] = WantingFeed(tables=tables, wants_initial=True)
-    assert [scan.table_id for scan in steps.go(2).barriers[0].scans] == [1, 2]
-    steps.lands(0, reached=row_key(TableId(1), 5))
-    steps.lands(1)
-    steps.go(2.1)
-    ranks = {TableId(299): 0, TableId(150): 1, TableId(149): 1, TableId(2): 0}
-    steps.feeds[A] = replace(steps.feeds[A], ranks=ranks)
-    assert [scan.table_id for scan in steps.go(2.2).barriers[0].scans] == [299, 149], "2 is whole"
-    steps.lands(0)
-    steps.lands(1)
-    steps.go(2.3)
-    assert [scan.table_id for scan in steps.go(2.4).barriers[0].scans] == [150, 1], "then those that are begun"
-
-
-def test_changefeeds_with_other_ranks_share_a_barrier_by_the_lowest() -> None:
-    steps = wanting(A, B)
-    steps.limits = ImageLimits(scans_max=1)
-    steps.feeds[B] = replace(WANTS, ranks={NINE: 3})
-    assert [(scan.table_id, scan.feeds) for scan in steps.go(2).barriers[0].scans] == [(NINE, (A, B))]
-
-
-@pytest.mark.parametrize(("of_a", "of_b", "scans"), [(None, None, 2), (1, None, 1), (1, 9, 1), (9, 9, 3)])
-def test_a_barrier_has_as_many_scans_as_each_of_its_changefeeds_takes(
-    of_a: int | None, of_b: int | None, scans: int
-) -> None:
-    steps = wanting()
-    three = WantingFeed(tables=[SEVEN, TableId(8), NINE], wants_initial=True)
-    steps.feeds = {A: replace(three, scans_max=of_a), B: replace(three, scans_max=of_b)}
-    assert len(steps.go(2).barriers[0].scans) == scans
-
-
-def test_a_changefeed_that_is_behind_gets_no_chunk_until_it_has_caught_up() -> None:
-    steps = wanting()
-    steps.feeds = {A: replace(WANTS, lag_max_s=5, checkpoint_ts=at(10)), B: WANTS}
-    opened = steps.go(15.1)
-    assert [barrier.feeds for barrier in opened.barriers] == [(B,)], "5 s behind is allowed, more is not"
-    steps.feeds[A] = replace(steps.feeds[A], checkpoint_ts=at(15.2))
-    steps.lands(0)
-    steps.lands(1)
-    steps.go(15.3)
-    assert [barrier.feeds for barrier in steps.go(15.4).barriers] == [(A,)]
-
-
-LAGS = st.tuples(st.sampled_from([0, 1, 5]), st.none() | st.integers(0, 8_000))
-
-
-@given(st.dictionaries(st.sampled_from([A, B, C]), LAGS, min_size=1))
-def test_only_changefeeds_within_their_bound_are_in_a_new_barrier(lags: dict[str, tuple[int, int | None]]) -> None:
-    steps = wanting()
-    steps.feeds = {
-        name: replace(WANTS, lag_max_s=most_s, checkpoint_ts=None if lag is None else at(100 - lag / 1000))
-        for name, (most_s, lag) in lags.items()
-    }
-    within = {name for name, (most_s, lag) in lags.items() if most_s == 0 or lag is None or lag <= 1000 * most_s}
-    assert {feed for barrier in steps.go(100).barriers for feed in barrier.feeds} == within
 
 
 def test_parts_of_more_tables_than_a_record_has_room_for_wait() -> None:

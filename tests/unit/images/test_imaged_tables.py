@@ -1,103 +1,24 @@
 """The owner's shell of table images: what it asks, and what comes of it in frontier records."""
 
-from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from consumers.control.changefeeds.asked_images import AskedImages, AskedTable
-from consumers.control.core.frontier.frontier import FrontierInputs
+from consumers.control.changefeeds.asked_images import AskedImages
 from consumers.control.owner.images.image_wishes import ImageWish
-from consumers.control.owner.images.imaged_tables import SETTINGS_S, ImagedTables, history_ts
+from consumers.control.owner.images.imaged_tables import ImagedTables, history_ts
 from consumers.control.owner.owner import Owner
 from schemas.ddl.job import DdlType
-from schemas.ids import CaptureId, TableId, Ts, compose_ts
+from schemas.ids import TableId, Ts
 from schemas.rawlog.frontier import (
-    DdlReport,
-    FrontierRecord,
     HeldTables,
     LandingReport,
-    decode_frontier,
-    encode_frontier,
 )
-from schemas.rawlog.images import NO_IMAGES, IdRange, ImageMode, ImageState, KeyRange, ScanResult
+from schemas.rawlog.images import NO_IMAGES, IdRange, ScanResult
 from schemas.tidb.keys import row_key
-from schemas.tidb.spans import TableSpan
+from tests.support.control.imaged_owner import CAPTURE, FEED, WISH, World, asking, at
 from tests.support.recorded.ddl_jobs import job, snapshot, table_info
-
-CAPTURE, FEED, SPAN = CaptureId("c"), "default/a@1", TableSpan.of_table(TableId(5))
-WISH = ImageWish(key=1, contains=lambda table: table.table.startswith("a"), wants=lambda _: True, wants_initial=True)
-
-
-def at(seconds: float) -> Ts:
-    return compose_ts(round(seconds * 1000))
-
-
-class World:
-    """A frontier topic, PD's clock, one capture and a schema; R is 10 ms behind PD."""
-
-    def __init__(self, wished: Mapping[str, ImageWish] | None) -> None:
-        self.records: list[FrontierRecord] = []
-        self.seconds, self.asked, self.all_know = 1.0, 0, True
-        self.wished = wished
-        self.checkpoint_ts: Ts | None = None
-        self.withdrawn: set[tuple[str, TableId]] = set()
-        self.results: tuple[ScanResult, ...] | None = ()
-        self.store = snapshot(("d", 1, [table_info(5, "a1"), table_info(6, "b1"), table_info(9, "a2")]))
-        self.images = ImagedTables(7, self, self.new_ts, clock=lambda: self.seconds)
-        self.owner = Owner(self, self, 7, 1, images=self.images.next_images, clock=lambda: self.seconds)
-        self.owner.start(lambda: at(1))
-
-    def new_ts(self) -> Ts:
-        self.asked += 1
-        return at(self.seconds)
-
-    def wishes(self) -> Mapping[str, ImageWish] | None:
-        return self.wished
-
-    def services_know(self) -> bool:
-        return self.all_know
-
-    def checkpoint(self, name: str) -> Ts | None:
-        return self.checkpoint_ts
-
-    def answered(self, name: str, asked: Collection[AskedTable]) -> None:
-        self.withdrawn.update((name, each.table_id) for each in asked)
-
-    def check_lease(self) -> None:
-        pass
-
-    def publish(self, record: FrontierRecord) -> int:
-        self.records.append(decode_frontier(encode_frontier(record)))
-        return len(self.records) - 1
-
-    def newest(self) -> FrontierRecord | None:
-        return self.records[-1] if self.records else None
-
-    def ddl(self, ts: Ts, type_: DdlType, table_id: int, name: str) -> None:
-        change = self.store.apply(job(ts, type_, schema_id=1, table_id=table_id, table_info=table_info(table_id, name)))
-        assert change is not None
-        self.images.take(change)
-
-    def tick(self) -> ImageState:
-        self.seconds += 0.2
-        landed_ts = at(self.seconds - 0.01)
-        report = LandingReport(
-            capture=CAPTURE, landed_ts={SPAN: landed_ts}, ends=(0,), chunks=(), floors=(0,), repeat_ends=(0,),
-            scans=self.results,
-        )  # fmt: skip
-        reports = {CAPTURE: report}
-        self.images.look(self.store, self.owner.published, reports)
-        self.owner.tick(FrontierInputs(reports, DdlReport(landed_ts=landed_ts, end=0), [SPAN], landing=[CAPTURE]))
-        return self.records[-1].images
-
-    def land_all(self) -> None:
-        self.results = tuple(
-            ScanResult(barrier_ts=barrier.ts, number=scan.number, reached=scan.keys.end)
-            for barrier in self.records[-1].images.barriers
-            for scan in barrier.scans
-        )
 
 
 def test_a_changefeed_is_registered_imaged_and_left_alone() -> None:
@@ -216,100 +137,6 @@ def test_another_owner_goes_on_with_the_barrier_that_it_finds() -> None:
     assert ([chunk.ts for chunk in state.chunks], state.version) == ([barrier.ts, barrier.ts], (8, 1))
 
 
-ASKING = replace(
-    WISH,
-    wants_initial=False,
-    asked=AskedImages(
-        requested={
-            ImageMode.BACKFILL: frozenset({TableId(5), TableId(6)}),
-            ImageMode.RESYNC: frozenset({TableId(9)}),
-        }
-    ),
-)
-
-
-def asking(**requested: int) -> ImageWish:
-    """Return the wish with one table asked for in each mode that is named."""
-    tables = {ImageMode(mode): frozenset({TableId(table)}) for mode, table in requested.items()}
-    return replace(ASKING, asked=AskedImages(requested=tables))
-
-
-def test_what_is_asked_for_by_hand_is_withdrawn_once_a_published_record_has_it(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    world = World({FEED: ASKING})
-    state = world.tick()
-    assert (state.feeds[0].backfill, state.feeds[0].resync) == (
-        (IdRange(TableId(5), TableId(5)),),
-        (IdRange(TableId(9), TableId(9)),),
-    )
-    world.tick()
-    assert world.withdrawn == {(FEED, 5), (FEED, 9)}
-    world.seconds += SETTINGS_S
-    world.tick()
-    assert world.withdrawn == {(FEED, 5), (FEED, 6), (FEED, 9)}, "no table of the changefeed"
-    world.tick()
-    (said,) = [record for record in caplog.records if "not to come" in record.message]
-    assert said.__dict__["table"] == "d.b1"
-
-
-@pytest.mark.parametrize("first", ["request", "settings"])
-def test_a_table_that_an_update_brings_in_is_imaged_whichever_of_both_nodes_is_seen_first(first: str) -> None:
-    narrow = replace(WISH, wants_initial=True)
-    world = World({FEED: narrow})
-    world.tick()
-    world.land_all()
-    world.tick()
-    assert not world.tick().feeds[0].waits
-    asked = AskedImages(requested={ImageMode.BACKFILL: frozenset({TableId(6)})})
-    wide = replace(narrow, key=2, contains=lambda _: True)
-    world.wished = {FEED: replace(narrow, asked=asked) if first == "request" else wide}
-    for _ in range(5):
-        assert not world.tick().feeds[0].waits
-    assert not world.withdrawn
-    world.wished = {FEED: replace(wide, asked=asked)}
-    assert world.tick().feeds[0].backfill == (IdRange(TableId(6), TableId(6)),)
-    assert [scan.table_id for scan in world.tick().barriers[0].scans] == [6]
-    assert world.withdrawn == {(FEED, 6)}
-    world.land_all()
-    world.tick()
-    world.wished = {FEED: wide}
-    assert not world.tick().feeds[0].waits
-
-
-def test_an_image_that_is_whole_before_its_request_is_taken_back_does_not_come_again() -> None:
-    world = World({FEED: ASKING})
-    world.tick()
-    for _ in range(2):  # a resync has an opening beforehand
-        world.land_all()
-        world.tick()
-        state = world.tick()
-    assert state.feeds == ()
-    assert world.tick().feeds == ()
-    world.wished = {FEED: asking()}
-    assert world.tick().feeds == ()
-    world.wished = {FEED: asking(backfill=5)}
-    assert world.tick().feeds[0].backfill == (IdRange(TableId(5), TableId(5)),), "asked for once more"
-
-
-def test_a_resync_that_is_asked_for_while_another_image_is_under_way_begins_behind_it() -> None:
-    world = World({FEED: asking(backfill=5)})
-    assert world.tick().feeds[0].backfill == (IdRange(TableId(5), TableId(5)),)
-    world.tick()
-    world.withdrawn.clear()
-    world.wished = {FEED: asking(resync=5)}
-    state = world.tick()
-    assert (state.feeds[0].backfill, state.feeds[0].resync) == ((IdRange(TableId(5), TableId(5)),), ())
-    assert not world.withdrawn, "it is asked for until it has begun"
-    world.land_all()
-    world.tick()
-    for _ in range(2):
-        state = world.tick()
-    assert (state.feeds[0].backfill, state.feeds[0].resync) == ((), (IdRange(TableId(5), TableId(5)),))
-    world.tick()
-    assert world.withdrawn == {(FEED, 5)}
-
-
 def test_a_changefeed_whose_settings_nobody_can_read_keeps_what_it_waits_for() -> None:
     unreadable = ImageWish(
         key=2, contains=lambda _: True, wants=lambda _: False, wants_initial=True, is_running=False, is_readable=False
@@ -381,58 +208,3 @@ def test_tables_come_in_the_order_that_a_changefeed_asks_for_also_after_a_ddl() 
     world.land_all()
     world.tick()
     assert [scan.table_id for scan in world.tick().barriers[0].scans] == [5]
-
-
-PART = (KeyRange(row_key(TableId(5), 10), row_key(TableId(5), 20)),)
-
-
-def part(mode: ImageMode = ImageMode.BACKFILL) -> ImageWish:
-    return replace(ASKING, asked=AskedImages(ranged={(mode, TableId(5)): PART}))
-
-
-@pytest.mark.parametrize("mode", [ImageMode.BACKFILL, ImageMode.RESYNC])
-def test_of_a_part_of_a_table_the_rest_is_done_from_the_first(mode: ImageMode) -> None:
-    world = World({FEED: part(mode)})
-    state = world.tick()
-    assert state.feeds[0].ids(mode) == (IdRange(TableId(5), TableId(5)),)
-    assert [scan.keys for scan in state.barriers[0].scans] == list(PART), "and a resync has no opening"
-    assert not world.withdrawn
-    world.tick()
-    assert world.withdrawn == {(FEED, 5)}
-    world.land_all()
-    world.tick()
-    assert world.tick().feeds == ()
-    assert world.tick().feeds == (), "it is asked for still, and has been"
-    assert [chunk.keys for record in world.records for chunk in record.images.chunks][:1] == list(PART)
-
-
-def test_all_of_a_table_that_is_asked_for_while_a_part_is_under_way_begins_behind_it() -> None:
-    world = World({FEED: part()})
-    world.tick()
-    world.tick()
-    world.withdrawn.clear()
-    world.wished = {FEED: asking(backfill=5)}
-    world.tick()
-    assert not world.withdrawn, "what is under way is a part"
-    world.land_all()
-    world.tick()
-    for _ in range(2):
-        state = world.tick()
-    assert [scan.keys for scan in state.barriers[0].scans] == [KeyRange.of_table(TableId(5))]
-    world.tick()
-    assert world.withdrawn == {(FEED, 5)}
-
-
-def test_a_part_that_is_asked_for_while_all_of_the_table_is_under_way_begins_behind_it() -> None:
-    world = World({FEED: asking(backfill=5)})
-    world.tick()
-    world.tick()
-    world.withdrawn.clear()
-    world.wished = {FEED: part()}
-    world.tick()
-    assert not world.withdrawn
-    world.land_all()
-    world.tick()
-    for _ in range(2):
-        state = world.tick()
-    assert [scan.keys for scan in state.barriers[0].scans] == list(PART)

@@ -10,8 +10,8 @@ from consumers.control.changefeeds.asked_images import AskedImages
 from schemas.ddl.job import DdlType
 from schemas.ids import TableId, Ts
 from schemas.rawlog.images import IdRange, ImageMode, ImageState
+from tests.support.control.imaged_owner import FEED, WISH, World, at
 from tests.support.recorded.ddl_jobs import job, snapshot, table_info
-from tests.unit.images.test_imaged_tables import FEED, WISH, World, at
 
 RESYNC, BACKFILL = ImageMode.RESYNC, ImageMode.BACKFILL
 

@@ -13,7 +13,7 @@ from schemas.ids import TableId
 from schemas.nodes.changefeed import ChangefeedError
 from schemas.producer_figures import BrokerFigures, ProducerFigures
 from schemas.sink_figures import SinkFigures
-from tests.unit.control.test_metrics import NOW_S, PULL, RULE, feed
+from tests.support.control.metrics_page import NOW_S, PULL, RULE, feed
 
 PRODUCER = ProducerFigures(
     seconds=1,

@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from consumers.control.api.metrics import MetricsSnapshot
 from tests.support.control.api import Api
 from tests.support.control.memory_bus import Memory
-from tests.unit.control.test_metrics import NOW_S, PULL, RULE, feed
+from tests.support.control.metrics_page import NOW_S, PULL, RULE, feed
 from tests.unit.repository.test_monitoring import shown_names
 
 DATA: Final = Path(__file__).resolve().parents[2] / "data/ticdc-api"

@@ -29,8 +29,8 @@ LEAK_BYTES = 150_000_000
 STILL_S = 8.0
 """Sooner than a capture says that a service stands still; a busy machine lets one wait for some seconds, too."""
 FLOODS = 8
-FLOOD_PIECES, FLOOD_PIECE_S = 10, 0.2
-"""What a cut of the flood computes, in CPU time: together some 16 s for each time that rows are written."""
+FLOOD_PIECES, FLOOD_PIECE_S = 10, 0.1
+"""What a cut of the flood computes, in CPU time: together some 8 s for each time that rows are written."""
 TROUBLE = f"""
 import ctypes, os, sys, threading, time
 from pathlib import Path

@@ -19,6 +19,8 @@ setup:  ## environment in .venv, pinned dependencies, the project, jars in .cach
 
 # pip keeps one core, and Ivy, which is a jar of pyspark, mostly waits: pyspark is installed beside all else, then fetches.
 AT_ONCE := -j 2
+# Half of all lines. Python compiles what a process does import of them; mypy is native code.
+RARELY_IMPORTED := PIL|fontTools|hive_metastore|matplotlib|moto|mpl_toolkits|mypyc?|playwright|pygments|setuptools
 PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check
 LOCKED_SPARK := /^[a-z]/ { spark = /^(pyspark|py4j)==/ }
 
@@ -44,7 +46,7 @@ installed: .venv/.stamp-project .venv/.stamp-fetched
 .venv/.stamp-dependencies: requirements.lock .venv/.stamp-python
 	@awk '$(LOCKED_SPARK) !spark' $< > .venv/dependencies.lock
 	$(PIP_INSTALL) --no-warn-conflicts --no-compile --require-hashes -r .venv/dependencies.lock
-	@$(BIN)/python -m compileall -qq -j 0 -x 'site-packages/.*/tests?/' .venv/lib || true  # some files are of another Python
+	@$(BIN)/python -m compileall -qq -j 0 -x 'site-packages/(.*/tests?|$(RARELY_IMPORTED))/' .venv/lib || true  # some files are of another Python
 	@touch $@
 
 .venv/.stamp-project: pyproject.toml .venv/.stamp-dependencies

@@ -127,36 +127,30 @@ class SinkWriter:
                 try:
                     # By position, as names cost a third more: value, key, partition, callbacks, timestamp, headers.
                     produce(topic, value, key, partition, None, None, 0, headers)
-                except (BufferError, KafkaException) as refused:
-                    self._queue_again(refused, topic, value, key, partition, headers)
+                except (BufferError, KafkaException):
+                    self._queue_patiently(topic, value, key, partition, headers)
             self._serve(self._producer.poll, 0)
             self._check()
 
-    def _queue_again(
-        self,
-        refused: BufferError | KafkaException,
-        topic: str,
-        value: bytes | None,
-        key: bytes | None,
-        partition: int,
-        headers: dict[str, bytes],
+    def _queue_patiently(
+        self, topic: str, value: bytes | None, key: bytes | None, partition: int, headers: dict[str, bytes]
     ) -> None:
-        """Queue a record that the client did not take: there was no room, or it has not heard of the partition yet.
+        """Queue a record that the client did not take at once: there was no room, or it has not heard of the partition.
 
         Raises:
             BusError: it cannot be sent.
         """
         while True:
-            if isinstance(refused, BufferError):
-                self._wait(self._poll)
-            elif not (_is_unknown_partition(refused) and self._learns_of(topic, partition)):
-                self._failed.append((refused.args[0], None))
-                self._check()
             try:
                 self._producer.produce(topic, value, key, partition, None, None, 0, headers)
                 return
-            except (BufferError, KafkaException) as again:
-                refused = again
+            except BufferError:
+                self._wait(self._poll)
+            except KafkaException as error:
+                if error.args[0].code() == KafkaError._UNKNOWN_PARTITION and self._learns_of(topic, partition):
+                    continue
+                self._failed.append((error.args[0], None))
+                self._check()
 
     def finish(self) -> None:
         """Return when the broker has acknowledged everything.
@@ -260,10 +254,6 @@ def _count_headers(meter: ProducerMeter, records: OutputRecords, headers: Mappin
     positions = pc.sum(pc.binary_length(column_of(records, "position"))).as_py() or 0
     count = len(headers.keys() | {POSITION_HEADER})
     meter.queued(records.num_rows, count, records.num_rows * (of_all + len(POSITION_HEADER)) + positions)
-
-
-def _is_unknown_partition(error: KafkaException) -> bool:
-    return bool(error.args[0].code() == KafkaError._UNKNOWN_PARTITION)
 
 
 def _refused(failed: list[tuple[KafkaError, Message | None]], reason: object, address: str) -> BusError:

@@ -30,8 +30,16 @@ class LateAddress:
             while True:
                 near, _ = self._listener.accept()
                 far = socket.create_connection((host, port))
-                for source, sink in ((near, far), (far, near)):
-                    threading.Thread(target=_pump, args=(source, sink), daemon=True).start()
+                threading.Thread(target=_pass_on, args=(near, far), daemon=True).start()
+
+
+def _pass_on(near: socket.socket, far: socket.socket) -> None:
+    """Pass on what either says until both have said all."""
+    with near, far:
+        back = threading.Thread(target=_pump, args=(far, near), daemon=True)
+        back.start()
+        _pump(near, far)
+        back.join()
 
 
 def _pump(source: socket.socket, sink: socket.socket) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.support.control.pauses import growing_pauses
 from tests.support.recorded.recording import TIDB_DATA
 
 RUN_S = 1_200.0
@@ -70,9 +71,9 @@ def test_run_interrupted_while_starting_stops_cleanly(tmp_path: Path) -> None:
     run = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, stdin=subprocess.DEVNULL
     )
-    deadline = time.monotonic() + WAIT_S
+    deadline, pauses = time.monotonic() + WAIT_S, growing_pauses()
     while not _processes_of(data) and time.monotonic() < deadline:
-        time.sleep(0.1)
+        time.sleep(next(pauses))
     os.kill(run.pid, signal.SIGINT)
     shown, _ = run.communicate(timeout=WAIT_S)
     assert run.returncode == 130, shown
@@ -81,9 +82,9 @@ def test_run_interrupted_while_starting_stops_cleanly(tmp_path: Path) -> None:
 
 
 def _assert_all_gone(data: Path) -> None:
-    deadline = time.monotonic() + WAIT_S
+    deadline, pauses = time.monotonic() + WAIT_S, growing_pauses()
     while _processes_of(data) and time.monotonic() < deadline:
-        time.sleep(0.1)
+        time.sleep(next(pauses))
     assert _processes_of(data) == []
 
 

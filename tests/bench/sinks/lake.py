@@ -35,6 +35,8 @@ from tests.support.rawlog.raw_log import START_TS, RawLog, recorded
 ROWS = int(os.environ.get("LAKE_ROWS", "1000000"))
 UPDATED_EACH = 10
 PATIENCE_S = 900.0
+LOOKS_S = 0.1
+"""Between two looks at how far it is."""
 KEY = "id"
 
 
@@ -64,7 +66,7 @@ def _by_sorter(kafka: str, zookeeper: str, folder: Path, lake: Lake) -> dict[str
     info, _ = recorded("sbtest1")
     log = RawLog(kafka, "lake-bench")
     log.snapshot([info])
-    sorter = Sorter(kafka, zookeeper, folder / "sorter", "lake-bench")
+    sorter = Sorter(kafka, zookeeper, folder / "sorter", "lake-bench", longest_pause_s=LOOKS_S)
     uri = f"iceberg://?warehouse=file://{lake.folder}&mode=upsert&commit-interval=1s&compaction-interval=0"
     try:
         sorter.create(log.upstream, uri, start_ts=START_TS)

@@ -58,7 +58,7 @@ def _measure(kafka: str, zookeeper: str, folder: Path, tables: int) -> dict[str,
     log, lake = RawLog(kafka, name), Lake(folder / "lake")
     ids = range(FIRST_TABLE_ID, FIRST_TABLE_ID + tables)
     log.snapshot([{**info, "id": each, "name": {"O": f"t{each}", "L": f"t{each}"}} for each in ids])
-    sorter = Sorter(kafka, zookeeper, folder / "sorter", name)
+    sorter = Sorter(kafka, zookeeper, folder / "sorter", name, longest_pause_s=LOOKS_S)
     uri = f"iceberg://?warehouse=file://{lake.folder}&mode=append&commit-interval=1s&compaction-interval=0"
     try:
         sorter.create(log.upstream, uri, start_ts=START_TS)

@@ -22,6 +22,7 @@ from producers.region_server.server import RegionServer
 from schemas.ids import UpstreamId
 from schemas.nodes.changefeed import ZkPaths
 from tests.support.control.lasting_session import lasting_session
+from tests.support.control.pauses import growing_pauses
 from tests.support.database.fake_tidb import FakeTidb
 from tests.support.rawlog.raw_log import START_TS, RawLog, recorded
 
@@ -45,11 +46,11 @@ class Bus:
 
 
 def reached(condition: Callable[[], Any]) -> Any:
-    deadline = time.monotonic() + REACH_S
+    deadline, pauses = time.monotonic() + REACH_S, growing_pauses()
     while time.monotonic() < deadline:
         if answer := condition():
             return answer
-        time.sleep(0.05)
+        time.sleep(next(pauses))
     raise AssertionError("not reached")
 
 

@@ -18,6 +18,7 @@ from producers.region_server.server import RegionServer
 from schemas.ids import StoreId, UpstreamId
 from schemas.nodes.changefeed import ZkPaths
 from tests.support.control.lasting_session import lasting_session
+from tests.support.control.pauses import growing_pauses
 from tests.support.recorded.recording import TIDB_DATA
 
 REACH_S = 180.0
@@ -41,11 +42,11 @@ def scrape(address: str) -> Page:
 
 
 def reached(address: str, condition: Callable[[Page], bool]) -> Page:
-    deadline, page = time.monotonic() + REACH_S, Page()
+    deadline, page, pauses = time.monotonic() + REACH_S, Page(), growing_pauses()
     while time.monotonic() < deadline:
         if condition(page := scrape(address)):
             return page
-        time.sleep(0.1)
+        time.sleep(next(pauses))
     raise AssertionError(f"not reached: {page}")
 
 

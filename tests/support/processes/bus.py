@@ -27,11 +27,11 @@ from schemas.nodes.changefeed import NAMESPACE_DEFAULT, ChangefeedStatus
 from schemas.rawlog.topics import raw_topics
 from schemas.sink.position import POSITION_HEADER
 from tests.support.control.lasting_session import lasting_session
+from tests.support.control.pauses import LONGEST_S, growing_pauses
 from tests.support.recorded.recording import oracle
 from tests.support.topics.messages import TopicRecord
 from tests.support.topics.validator import UpstreamChange
 
-POLL_S = 0.1
 READ_S = 300.0
 """For all records of a topic, from a broker that many ask."""
 LOSSY_SOURCE_BITS = 0xFF00
@@ -40,11 +40,18 @@ NO_LEADER_YET = (
 )  # fmt: skip
 
 
-def wait_until(done: Callable[[], bool], timeout_s: float, what: str, bus: LocalBus | None = None) -> None:
+def wait_until(
+    done: Callable[[], bool],
+    timeout_s: float,
+    what: str,
+    bus: LocalBus | None = None,
+    *,
+    longest_s: float = LONGEST_S,
+) -> None:
     """Wait, letting the bus's supervisor look meanwhile; fail with the processes' last words. While a part that is
-    asked does not answer it is not so.
+    asked does not answer it is not so. ``longest_s``: between two looks.
     """
-    deadline, unanswered = time.monotonic() + timeout_s, ""
+    deadline, unanswered, pauses = time.monotonic() + timeout_s, "", growing_pauses(longest_s)
     while True:
         try:
             if done():
@@ -62,7 +69,7 @@ def wait_until(done: Callable[[], bool], timeout_s: float, what: str, bus: Local
             words = {name: child.tail(15) for name, child in bus.processes.items()} if bus is not None else {}
             said = "\n".join(map(str, words.items()))
             raise AssertionError(f"{what}: not within {timeout_s:.0f} s{unanswered}\n{said}")
-        time.sleep(POLL_S)
+        time.sleep(next(pauses))
 
 
 def create_from_the_start(bus: LocalBus, request: ChangefeedRequest) -> int:

@@ -20,6 +20,7 @@ from schemas.nodes.changefeed import ChangefeedInfo, ZkPaths, encode_changefeed_
 from schemas.sink.position import POSITION_HEADER
 from schemas.sink.topic import sink_topic
 from tests.support.control.lasting_session import lasting_session
+from tests.support.control.pauses import growing_pauses
 from tests.support.rawlog.raw_log import create_topic
 
 PATIENCE_S = 240.0
@@ -69,10 +70,10 @@ class Processors:
         return 0 if status is None or status.applied is None else status.applied.checkpoint_ts
 
     def wait(self, condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + PATIENCE_S
+        deadline, pauses = time.monotonic() + PATIENCE_S, growing_pauses()
         while not condition():
             assert time.monotonic() < deadline, self.log_file.read_text(errors="replace")[-6000:]
-            time.sleep(0.1)
+            time.sleep(next(pauses))
 
     def wait_applied(self, ts: int) -> None:
         self.wait(lambda: self.applied_ts() >= ts)

@@ -24,6 +24,7 @@ from edges.zookeeper.session import Session
 from schemas.ids import CaptureId, Ts, UpstreamId
 from schemas.nodes.changefeed import ChangefeedStatus, ZkPaths
 from schemas.sink.position import PositionClass, decode_position
+from tests.support.control.pauses import growing_pauses
 from tests.support.rawlog.raw_log import START_TS, RawLog, read_topic, recorded, sbtest1_changes
 
 TABLE, ROWS = 114, 100
@@ -69,12 +70,12 @@ class FleetBus:
         return self.control.store.status(name, namespace)
 
     def wait(self, name: str, done: Callable[[ChangefeedStatus], bool], namespace: str = "default") -> ChangefeedStatus:
-        deadline = time.monotonic() + WAIT_S
+        deadline, pauses = time.monotonic() + WAIT_S, growing_pauses()
         while time.monotonic() < deadline:
             status = self.status(name, namespace)
             if status is not None and done(status):
                 return status
-            time.sleep(0.05)
+            time.sleep(next(pauses))
         raise AssertionError(f"{name} is {self.status(name, namespace)}")
 
     def wait_checkpoint(self, name: str, ts: int, namespace: str = "default") -> ChangefeedStatus:
@@ -125,7 +126,7 @@ class Fleet:
 
 
 def eventually(done: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WAIT_S
+    deadline, pauses = time.monotonic() + WAIT_S, growing_pauses()
     while not done():
         assert time.monotonic() < deadline
-        time.sleep(0.05)
+        time.sleep(next(pauses))

@@ -27,6 +27,7 @@ from schemas.nodes.changefeed import (
     encode_changefeed_status,
 )
 from tests.support.control.lasting_session import lasting_session
+from tests.support.control.pauses import LONGEST_S, growing_pauses
 
 _MAIN = (
     "import json, sys, logging; from pathlib import Path; from sorters.run.job import SorterOptions, run_sorter; "
@@ -58,6 +59,8 @@ class Sorter:
     process: subprocess.Popen[bytes] | None = None
     trouble: str = ""
     """Python that the process runs first, so that something happens to it at a chosen call."""
+    longest_pause_s: float = LONGEST_S
+    """Between two looks at what is waited for."""
 
     def __post_init__(self) -> None:
         self.paths = ZkPaths(self.changefeed_id)  # a cluster of its own keeps tests apart
@@ -164,7 +167,7 @@ class Sorter:
 
     def wait(self, reached: Callable[[ChangefeedStatus], bool], timeout_s: float = 240.0) -> ChangefeedStatus:
         """Wait until the status is as asked; meanwhile what the sorter says is judged as by an owner."""
-        deadline = time.monotonic() + timeout_s
+        deadline, pauses = time.monotonic() + timeout_s, growing_pauses(self.longest_pause_s)
         while time.monotonic() < deadline:
             if self._states is not None:
                 self._states.look()
@@ -172,7 +175,7 @@ class Sorter:
             if status is not None and reached(status):
                 return status
             assert self.process is None or self.process.poll() in (None, 0), self.log()
-            time.sleep(0.1)
+            time.sleep(next(pauses))
         raise AssertionError(f"status is {self.status()}\n{self.log()}")
 
     def wait_checkpoint(self, ts: int, timeout_s: float = 240.0) -> ChangefeedStatus:

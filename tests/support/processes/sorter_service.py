@@ -35,6 +35,7 @@ from schemas.nodes.sorter_service import (
     with_progress,
 )
 from tests.support.control.lasting_session import lasting_session
+from tests.support.control.pauses import growing_pauses
 
 
 @dataclass
@@ -133,8 +134,10 @@ class ServiceCluster:
 
     def own_status(self, name: str) -> ChangefeedStatus | None:
         """Return what the changefeed's own node says."""
-        path = self.paths.changefeed_status("default", name)
-        return decode_changefeed_status(self.client.get(path)[0]) if self.client.exists(path) else None
+        try:
+            return decode_changefeed_status(self.client.get(self.paths.changefeed_status("default", name))[0])
+        except NoNodeError:
+            return None
 
     def status(self, name: str) -> ChangefeedStatus | None:
         """Return how far it is, by whoever says most."""
@@ -146,18 +149,19 @@ class ServiceCluster:
 
     def wait(self, reached: Callable[[], bool], what: str, timeout_s: float = 240.0) -> None:
         """Wait until something is so."""
-        deadline = time.monotonic() + timeout_s
+        deadline, pauses = time.monotonic() + timeout_s, growing_pauses()
         while not reached():
             assert time.monotonic() < deadline, f"{what}\n{self.logs()}"
             for service, process in self.processes.items():
                 assert process.poll() is None, f"{service} has ended with {process.poll()}\n{self.logs()}"
-            time.sleep(0.05)
+            time.sleep(next(pauses))
 
     def wait_checkpoints(self, names: list[str], ts: int, timeout_s: float = 240.0) -> None:
         """Wait until changefeeds have all up to a ts."""
 
         def done() -> bool:
-            statuses = [self.status(name) for name in names]
+            newest = self.newest()
+            statuses = [with_progress(self.own_status(name), newest.get(name)) for name in names]
             return all(status is not None and status.checkpoint_ts >= ts for status in statuses)
 
         self.wait(done, f"checkpoints are not at {ts}", timeout_s)

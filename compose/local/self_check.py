@@ -8,7 +8,7 @@ import contextlib
 import logging
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,6 +27,7 @@ from edges.zookeeper.access import ZooKeeperAccess
 from edges.zookeeper.session import Session
 from schemas.changes import Op, RowChanges
 from schemas.config.client_options import librdkafka_options
+from schemas.config.parse.raw_offsets import RawOffsets
 from schemas.config.settings import ChangefeedConfig
 from schemas.ddl.bad_jobs import BadJobs
 from schemas.ddl.schema_store import SchemaStore
@@ -49,6 +50,8 @@ KafkaSettings = Mapping[str, object]
 READ_TIMEOUT_S = 30.0
 """Without a record from a topic that is known to have more."""
 _FETCH_RECORDS = 5_000
+_NAMED_MAX = 10
+"""Damaged records that a note names."""
 
 
 class SelfCheckError(BusError):
@@ -129,10 +132,11 @@ def check_changefeed(
     raw = _read_raw(kafka.config(), raw_topics(info.upstream), info, config, Ts(status.checkpoint_ts))
     seen = np.concatenate([np.zeros(0, np.uint64), *(check.row_hashes() for check in checks)])
     difference = compare_rows(raw.expected, raw.must, seen)
+    notes = list(_notes(config, raw))
     whole = not config.filter.event_filters
     violations = [text for check in checks for text in check.violations]
     if whole:
-        violations += _losses(kafka.config(), raw_topics(info.upstream), difference)
+        violations += _losses(kafka.config(), raw_topics(info.upstream), difference, config.filter.skipped_records)
     if difference.invented.size:
         violations.append(f"{difference.invented.size:,} rows of the topics are in no batch of the raw log")
     counts = total(checks)
@@ -149,8 +153,17 @@ def check_changefeed(
         repeats=counts["repeats"],
         seconds=time.monotonic() - began_at,
         violations=tuple(violations),
-        notes=() if whole else ("the changefeed filters events: whether a row is missing was not checked",),
+        notes=tuple(notes),
     )
+
+
+def _notes(config: ChangefeedConfig, raw: "_Raw") -> Iterator[str]:
+    if config.filter.event_filters:
+        yield "the changefeed filters events: whether a row is missing was not checked"
+    if raw.skipped:
+        named = ", ".join(f"{partition}:{offset}" for partition, offset in raw.skipped[:_NAMED_MAX])
+        more = f" and {len(raw.skipped) - _NAMED_MAX:,} more" if len(raw.skipped) > _NAMED_MAX else ""
+        yield f"damaged raw records that filter.skip-damaged-records names hold no row that was checked: {named}{more}"
 
 
 def output_topics(config: ChangefeedConfig, existing: list[str]) -> list[str]:
@@ -170,6 +183,8 @@ class _Raw:
     rows: int
     expected: Hashes
     must: Hashes
+    skipped: list[tuple[int, int]]
+    """Partition and offset of damaged records that the changefeed passes over."""
 
 
 def _read_raw(
@@ -184,7 +199,9 @@ def _read_raw(
             bad_jobs.apply(store, record)
     rows, expected, must = 0, [np.zeros(0, np.uint64)], [np.zeros(0, np.uint64)]
     replicated = _Replicated(store, config)
-    for _, batch in _read_batches(kafka, topics.region_events):
+    skipped: list[tuple[int, int]] = []
+    named = config.filter.skipped_records
+    for _, batch in _read_batches(kafka, topics.region_events, named, skipped.append):
         rows += len(batch)
         wanted = (batch.commit_ts > info.start_ts) & replicated.rows(batch.table_id, batch.commit_ts)
         lengths = np.diff(_offsets(batch.value)) + np.diff(_offsets(batch.old_value))
@@ -199,7 +216,7 @@ def _read_raw(
         hashes = row_hashes(batch.commit_ts[wanted], batch.start_ts[wanted], keys, deleted)
         expected.append(hashes)
         must.append(hashes[batch.commit_ts[wanted] <= upto])
-    return _Raw(rows, np.concatenate(expected), np.concatenate(must))
+    return _Raw(rows, np.concatenate(expected), np.concatenate(must), skipped)
 
 
 class _Replicated:
@@ -226,12 +243,12 @@ class _Replicated:
         return (version.eligible or self._force) and self._filter.matches(version.schema, version.table)
 
 
-def _losses(kafka: KafkaSettings, topics: RawTopics, difference: SetDifference) -> list[str]:
+def _losses(kafka: KafkaSettings, topics: RawTopics, difference: SetDifference, named: RawOffsets) -> list[str]:
     """Describe what is missing; reads the raw log again, which only a broken promise pays for."""
     if not difference.missing.size:
         return []
     texts = [f"{difference.missing.size:,} row changes of the raw log are not in the topics"]
-    for message, batch in _read_batches(kafka, topics.region_events):
+    for message, batch in _read_batches(kafka, topics.region_events, named):
         keys = batch.key.to_pylist()
         hashes = row_hashes(batch.commit_ts, batch.start_ts, keys, batch.op == Op.DELETE)
         texts.extend(
@@ -244,13 +261,27 @@ def _losses(kafka: KafkaSettings, topics: RawTopics, difference: SetDifference) 
     return texts
 
 
-def _read_batches(kafka: KafkaSettings, topic: str) -> Iterator[tuple[Any, RowChanges]]:
-    """Yield the rows of the raw log's records, each with the message that it is in, or the last one that it is in."""
-    joiner = PartJoiner()
+def _read_batches(
+    kafka: KafkaSettings, topic: str, named: RawOffsets, on_skipped: Callable[[tuple[int, int]], None] = lambda _: None
+) -> Iterator[tuple[Any, RowChanges]]:
+    """Yield the rows of the raw log's records, each with the message that it is in, or the last one that it is in.
+
+    Args:
+        named: damaged records among them are passed over, and ``on_skipped`` gets where each stands.
+
+    Raises:
+        CorruptDataError: another one is damaged.
+    """
+    joiner = PartJoiner(keeps_unknown=True)
     for message in _read_topics(kafka, [topic]):
+        where = message.partition(), message.offset()
         whole = joiner.take(message.partition(), RawRecord.of(message))
-        if whole is not None:
-            yield message, decode_region_batch(whole).rows
+        if whole is None:
+            continue
+        if where in named and isinstance(whole, RawRecord) and whole.damage is not None:
+            on_skipped(where)
+            continue
+        yield message, decode_region_batch(whole).rows
 
 
 def _check_topics(kafka: KafkaSettings, topics: list[str]) -> list[PartitionCheck]:

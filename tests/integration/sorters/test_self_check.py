@@ -1,7 +1,7 @@
 """The run's self check on a real Kafka: a raw log from the recording, topics from TiCDC's own list of mounted rows."""
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from zlib import crc32
 
@@ -17,6 +17,7 @@ from consumers.control.changefeeds.store import ChangefeedRequest, ChangefeedSto
 from consumers.control.log.raw_log import RetainedFrontier
 from producers.pull.landing.raw_log import RawLogSettings, ensure_raw_topics
 from schemas.changes import Op, RowChanges
+from schemas.errors import CorruptDataError
 from schemas.ids import RegionId, TableId, Ts, UpstreamId
 from schemas.nodes.changefeed import ChangefeedStatus, ZkPaths
 from schemas.rawlog.ddl_record import encode_ddl_record
@@ -76,9 +77,15 @@ def output_partitions() -> tuple[tuple[bytes, ...], ...]:
 
 
 def run_check(
-    stack: Addresses, name: str, change: Change = list, sink: dict[str, object] | None = None
+    stack: Addresses,
+    name: str,
+    change: Change = list,
+    sink: dict[str, object] | None = None,
+    strays: Sequence[bytes] = (),
 ) -> SelfCheckResult:
-    """Write raw log and topics, ``change`` applied to the first partition, and check them."""
+    """Write raw log and topics, ``change`` applied to the first partition, and check them. ``strays`` come first in the
+    raw log's.
+    """
     upstream, paths = UpstreamId(name), ZkPaths(name)
     topics = raw_topics(upstream)
     ensure_raw_topics(stack.kafka_access, topics, RawLogSettings(partitions=4))
@@ -90,6 +97,8 @@ def run_check(
     for record in ddl_records(committed_changes()):
         producer.produce(topics.ddl, encode_ddl_record(record), partition=0)
     producer.produce(topics.ddl, b"somebody else's", partition=0)
+    for stray in strays:
+        producer.produce(topics.region_events, stray, partition=0)
     for table, value in raw_batches():
         producer.produce(topics.region_events, value, partition=raw_partition(TableId(table), 4))
     for partition, positions in enumerate(output_partitions()):
@@ -145,3 +154,15 @@ def test_self_check_broken_topics_are_caught(
 def test_self_check_repeated_batch_is_no_breach(stack: Addresses, fresh_name: Callable[[str], str]) -> None:
     result = run_check(stack, fresh_name("check"), lambda positions: [*positions[:400], *positions[300:]])
     assert (result.violations, result.repeats) == ((), 100)
+
+
+def test_self_check_leaves_out_damaged_raw_records_that_the_changefeed_names_and_says_so(
+    stack: Addresses, fresh_name: Callable[[str], str]
+) -> None:
+    strays = [b"hello, wrong topic", b"hello again"]
+    named: dict[str, object] = {"filter": {"skip-damaged-records": ["0:0-1"]}}
+    result = run_check(stack, fresh_name("check"), sink=named, strays=strays)
+    assert result.violations == ()
+    assert any("skip-damaged-records" in note and "0:0, 0:1" in note for note in result.notes)
+    with pytest.raises(CorruptDataError):
+        run_check(stack, fresh_name("check"), sink={"filter": {"skip-damaged-records": ["0:0"]}}, strays=strays)

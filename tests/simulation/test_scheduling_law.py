@@ -14,6 +14,7 @@ from consumers.control.core.replication import replication_set
 from consumers.control.core.replication.captures import CaptureSet
 from consumers.control.core.replication.inbox import Inbox
 from consumers.control.core.replication.messages import Message, TableState
+from consumers.control.core.replication.set_messages import SpanReport
 from consumers.control.core.replication.staleness import Verdict
 from consumers.control.core.scheduling import agent
 from schemas.errors import BusError
@@ -97,7 +98,7 @@ def _hasty(self: CaptureSet, alive: Any) -> Any:
 
 def _impatient(replication: Any, report: Any) -> Any:
     if report.state is TableState.STOPPING:
-        report = replication_set.SpanReport(report.capture, TableState.STOPPED, report.checkpoint)
+        report = SpanReport(report.capture, TableState.STOPPED, report.checkpoint)
     return _on_commit(replication, report)
 
 

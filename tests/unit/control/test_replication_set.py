@@ -10,21 +10,23 @@ import pytest
 
 from consumers.control.core.replication.messages import Checkpoint, Stats, TableState, TableStatus
 from consumers.control.core.replication.replication_set import (
+    MultiplePrimaryError,
+    ReplicationSet,
+    Role,
+    SetState,
+    check,
+    step,
+)
+from consumers.control.core.replication.set_messages import (
     Add,
     CaptureGone,
     In,
     Move,
-    MultiplePrimaryError,
     Out,
     Remove,
-    ReplicationSet,
-    Role,
     SendAdd,
     SendRemove,
-    SetState,
     SpanReport,
-    check,
-    step,
 )
 from consumers.control.core.replication.takeover import from_reports
 from schemas.errors import Action, InvariantBrokenError

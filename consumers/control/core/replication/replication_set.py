@@ -36,6 +36,17 @@ from types import MappingProxyType
 from typing import assert_never
 
 from consumers.control.core.replication.messages import NOTHING, Checkpoint, Stats, TableState
+from consumers.control.core.replication.set_messages import (
+    Add,
+    CaptureGone,
+    In,
+    Move,
+    Out,
+    Remove,
+    SendAdd,
+    SendRemove,
+    SpanReport,
+)
 from schemas.errors import Action, BusError, InvariantBrokenError
 from schemas.ids import CaptureId
 from schemas.tidb.spans import TableSpan
@@ -65,60 +76,6 @@ class Role(IntEnum):
     UNDETERMINED = 3
 
 
-@dataclass(frozen=True, slots=True)
-class SpanReport:
-    """In: what ``capture`` says of the span."""
-
-    capture: CaptureId
-    state: TableState
-    checkpoint: Checkpoint = NOTHING
-    stats: Stats | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class CaptureGone:
-    """In: the capture's session is over, and so is all that it did."""
-
-    capture: CaptureId
-
-
-@dataclass(frozen=True, slots=True)
-class Add:
-    """In: begin on ``capture``. Ignored unless ABSENT, and where the capture is still stopping."""
-
-    capture: CaptureId
-
-
-@dataclass(frozen=True, slots=True)
-class Move:
-    """In: go over to ``capture``. Ignored unless REPLICATING, and where the capture is a member."""
-
-    capture: CaptureId
-
-
-@dataclass(frozen=True, slots=True)
-class Remove:
-    """In: end. Ignored unless REPLICATING or ABSENT: a table that is dropped while it moves goes after the move."""
-
-
-@dataclass(frozen=True, slots=True)
-class SendAdd:
-    """Out."""
-
-    to: CaptureId
-    is_secondary: bool
-    checkpoint: Checkpoint
-
-
-@dataclass(frozen=True, slots=True)
-class SendRemove:
-    """Out."""
-
-    to: CaptureId
-
-
-In = SpanReport | CaptureGone | Add | Move | Remove
-Out = SendAdd | SendRemove
 _Polled = tuple["ReplicationSet", tuple[Out, ...]]
 
 _NOBODY: Mapping[CaptureId, Role] = MappingProxyType({})

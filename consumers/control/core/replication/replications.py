@@ -6,18 +6,8 @@ from dataclasses import dataclass, field
 from typing import assert_never
 
 from consumers.control.core.replication.messages import Checkpoint, TableState, TableStatus
-from consumers.control.core.replication.replication_set import (
-    Add,
-    CaptureGone,
-    In,
-    Move,
-    Out,
-    Remove,
-    ReplicationSet,
-    SetState,
-    SpanReport,
-    step,
-)
+from consumers.control.core.replication.replication_set import ReplicationSet, SetState, step
+from consumers.control.core.replication.set_messages import Add, CaptureGone, In, Move, Out, Remove, SpanReport
 from consumers.control.core.replication.takeover import from_reports
 from consumers.control.core.replication.tasks import AddSpan, MoveSpan, Plan, RemoveSpan, Task
 from schemas.ids import CaptureId, Ts

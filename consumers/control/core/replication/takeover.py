@@ -9,13 +9,12 @@ from typing import assert_never
 from consumers.control.core.replication.messages import Checkpoint, TableState, TableStatus
 from consumers.control.core.replication.replication_set import (
     MultiplePrimaryError,
-    Out,
     ReplicationSet,
     Role,
-    SendRemove,
     SetState,
     check,
 )
+from consumers.control.core.replication.set_messages import Out, SendRemove
 from schemas.ids import CaptureId, Ts
 from schemas.tidb.spans import TableSpan
 

@@ -39,8 +39,9 @@ from consumers.control.core.replication.messages import (
     Response,
 )
 from consumers.control.core.replication.progress import advance_checkpoint
-from consumers.control.core.replication.replication_set import ReplicationSet, SendAdd, SendRemove
+from consumers.control.core.replication.replication_set import ReplicationSet
 from consumers.control.core.replication.replications import Replications, Sent
+from consumers.control.core.replication.set_messages import SendAdd, SendRemove
 from consumers.control.core.replication.staleness import is_for_owner
 from consumers.control.core.replication.tasks import Plan, Scene
 from consumers.control.core.scheduling.schedulers import balance, basic, drain_capture, move_table, rebalance

@@ -194,11 +194,12 @@ class SpilledRun:
         return None if block is None else cache.load(block).get(key)
 
     def pop_all(self, keys: Sequence[bytes], prewrites: list[Prewrite | None], cache: BlockCache) -> None:
-        """Take the rows of ``keys`` out and put each where its key is in ``found``, if it stands against what is there.
+        """Take the rows of ``keys`` out of the run, and put each where its key stands in ``prewrites``, unless a later
+        one is there.
 
         Args:
             keys: in any order; while they stay in one block, its rows are at hand.
-            found: as long as ``keys``; rows of older runs.
+            prewrites: as long as ``keys``: their rows of older runs, None where there is none.
             cache: of the run's store.
         """
         block: SpilledBlock | None = None

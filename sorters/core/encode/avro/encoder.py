@@ -15,8 +15,9 @@ from schemas.ids import Ts, physical_ms
 from schemas.tidb.table import ColumnVersion, TableVersion
 from sorters.core.columnar.escape import CANAL
 from sorters.core.encode.avro.columns import record_segments
+from sorters.core.encode.avro.row_encoder import AvroRowEncoder
 from sorters.core.encode.avro.rows import field_bytes
-from sorters.core.encode.avro.schema import AvroModes, record_schema
+from sorters.core.encode.avro.schema import record_schema
 from sorters.core.encode.simple.checksum_fields import avro_extension, avro_extensions
 from sorters.core.encode.wire.avro_varint import long_bytes, longs
 from sorters.core.encode.wire.protocol import (
@@ -24,8 +25,6 @@ from sorters.core.encode.wire.protocol import (
     EncodedMessage,
     EncodedRows,
     Messages,
-    Partitions,
-    RowEncoder,
     SchemaIds,
     SchemaText,
     in_row_order,
@@ -49,42 +48,19 @@ def subject_of(topic: str, suffix: str) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AvroEncoder(RowEncoder):
-    """Avro with its options, named as in the sink URI."""
+class AvroEncoder(AvroRowEncoder):
+    """Avro with its options. In the test mode it has DDL and watermark messages that no Confluent client can read."""
 
-    enable_tidb_extension: bool = False
-    avro_decimal_handling_mode: str = "precise"
-    avro_bigint_unsigned_handling_mode: str = "long"
     avro_include_before_value: bool = False
     """Values hold the row before the change too, and a DELETE has one."""
-    avro_enable_watermark: bool = False
-    """TiCDC's test mode: DDL and watermark messages that no Confluent client can read."""
     row_checksum: bool = False
     """Values carry the row checksum and have their columns in the order of their ids; needs the extension."""
     namespace: str = "default"
     """The changefeed's namespace."""
-    glue: bool = False
-    """Schema ids are the numbers of AWS Glue's UUIDs, and stand in messages as Glue's readers want them."""
 
     @property
     def takes_alike_tables(self) -> bool:
         return True
-
-    @property
-    def ddl_partitions(self) -> Partitions:
-        return Partitions.ALL if self._test_mode else Partitions.NONE
-
-    @property
-    def watermark_partitions(self) -> Partitions:
-        return Partitions.ALL if self._test_mode else Partitions.NONE
-
-    @property
-    def _test_mode(self) -> bool:
-        return self.enable_tidb_extension and self.avro_enable_watermark
-
-    @property
-    def _modes(self) -> AvroModes:
-        return AvroModes(self.avro_decimal_handling_mode, self.avro_bigint_unsigned_handling_mode)
 
     @property
     def _has_checksum(self) -> bool:

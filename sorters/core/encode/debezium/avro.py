@@ -16,7 +16,7 @@ from schemas.tidb.mysql_types import CdcFlag
 from schemas.tidb.table import ColumnVersion, TableVersion
 from schemas.tidb.value import Value
 from sorters.core.encode.avro.encoder import KEY_SUFFIX, VALUE_SUFFIX
-from sorters.core.encode.avro.schema import AvroModes
+from sorters.core.encode.avro.row_encoder import AvroRowEncoder
 from sorters.core.encode.debezium.avro_companions import companion_bytes, companion_texts
 from sorters.core.encode.debezium.avro_schema import avro_schemas
 from sorters.core.encode.debezium.avro_values import column_avro, value_avro
@@ -28,8 +28,6 @@ from sorters.core.encode.wire.protocol import (
     EncodedMessage,
     EncodedRows,
     Messages,
-    Partitions,
-    RowEncoder,
     SchemaIds,
     SchemaMissingError,
     SchemaText,
@@ -59,41 +57,19 @@ _AFTER_TABLE = b"\x00" + _NULL + b"\x00" + b"\x00" + b"\x00" + _NULL + _NULL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DebeziumAvroEncoder(RowEncoder):
-    """debezium-avro with its options, named as in the sink URI and the changefeed file."""
+class DebeziumAvroEncoder(AvroRowEncoder):
+    """debezium-avro with its options, also of the changefeed file. With ``enable_tidb_extension`` schemas name TiDB's
+    types; in the test mode DDL and watermarks have schemas under subjects of their own.
+    """
 
-    enable_tidb_extension: bool = False
-    """Schemas name TiDB's types."""
-    avro_decimal_handling_mode: str = "precise"
-    avro_bigint_unsigned_handling_mode: str = "long"
     output_old_value: bool = True
     """``[sink.debezium]``: an UPDATE holds the row before it too."""
     cluster_id: str = "default"
     """What TiCDC's server is told as ``--cluster-id``."""
     zone: tzinfo = UTC
     """The zone in which rows are mounted; TIMESTAMPs are written in UTC."""
-    glue: bool = False
-    """Schema ids are the numbers of AWS Glue's UUIDs, and stand in messages as Glue's readers want them."""
-    avro_enable_watermark: bool = False
-    """TiCDC's test mode: DDL and watermark messages, whose schemas stand under subjects of their own."""
     companion_ids: tuple[tuple[str, int], ...] = ()
-    """Ids of the schemas of these messages, by subject."""
-
-    @property
-    def ddl_partitions(self) -> Partitions:
-        return Partitions.ALL if self._test_mode else Partitions.NONE
-
-    @property
-    def watermark_partitions(self) -> Partitions:
-        return Partitions.ALL if self._test_mode else Partitions.NONE
-
-    @property
-    def _test_mode(self) -> bool:
-        return self.enable_tidb_extension and self.avro_enable_watermark
-
-    @property
-    def _modes(self) -> AvroModes:
-        return AvroModes(self.avro_decimal_handling_mode, self.avro_bigint_unsigned_handling_mode)
+    """Ids of the schemas of DDL and watermark messages, by subject."""
 
     def schemas(self, table: TableVersion, topic: str) -> tuple[SchemaText, ...]:
         """Return the schemas of keys and values."""

@@ -149,8 +149,9 @@ class OpenedPartition:
     def may_keep(self, passed_ddl: bytes) -> bool:
         """Tell whether a position may be written: not while the leader may be moving it behind a DDL.
 
-        Who has read beyond all DDLs that have run stands at none of them. By what is stored that cannot be told: a new
-        leader takes the highest position of all for what has run, and a partition without rows is stored below it.
+        A partition that has applied all up to the last DDL that has run stands at none of them. What is stored does not
+        show that: a new leader takes the highest stored position of all partitions for what has run, and one without
+        rows is stored below it.
         """
         queue = self.queue
         return queue.applied != self.stored and queue.barrier is None and queue.applied >= passed_ddl

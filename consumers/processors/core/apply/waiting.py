@@ -287,18 +287,14 @@ class Waiting:
             fits = rows + len(part) <= rows_max and size + part.bytes <= bytes_max
             is_below = barrier_ts is None or part.rows.txn(part.end - 1)[0] <= barrier_ts
             if fits and is_below and not self._goes_on(at):
-                best, rows, size = (at, part.end), rows + len(part), size + part.bytes
-                continue
-            ends = self._ends(at, part, None if is_below else barrier_ts)
-            sizes = part.rows.literal_bytes(part.first, ends) + size
-            fitting = min(
-                int(np.searchsorted(ends - part.first + rows, rows_max, "right")),
-                int(np.searchsorted(sizes, bytes_max, "right")),
-            )
-            if fitting:
-                best = at, int(ends[fitting - 1])
-            elif best is None and len(ends):
-                return at, int(ends[0])
+                best = at, part.end
+            else:
+                ends = self._ends(at, part, None if is_below else barrier_ts)
+                fitting = _fitting(part, ends, rows_max - rows, bytes_max - size)
+                if fitting:
+                    best = at, int(ends[fitting - 1])
+                elif best is None and len(ends):
+                    return at, int(ends[0])  # the first transaction alone is larger than the bounds
             rows, size = rows + len(part), size + part.bytes
             is_full = best is not None and (rows > rows_max or size > bytes_max)
             if is_full or not is_below:
@@ -340,3 +336,10 @@ class Waiting:
         self.rows -= len(taken)
         self.bytes -= sum(part.bytes for part in slices)
         return Taken(taken, tuple(watermarks))
+
+
+def _fitting(part: RowSlice, ends: IntArray, rows_max: int, bytes_max: int) -> int:
+    """Return how many of a slice's ends lie within so many rows and bytes from its first row on."""
+    by_rows = np.searchsorted(ends - part.first, rows_max, "right")
+    by_bytes = np.searchsorted(part.rows.literal_bytes(part.first, ends), bytes_max, "right")
+    return int(min(by_rows, by_bytes))

@@ -11,7 +11,7 @@ import itertools
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -145,26 +145,33 @@ class Locator:
         reads_ahead = retry.attempt == 0 and len(self._jobs) >= READ_AHEAD_FROM
         read_to = max(retry.read_to, TABLES_END) if reads_ahead else retry.read_to
         regions = self._cache.locate_page(retry.range, read_to)
-        usable: list[RegionInfo] = []
-        addresses: dict[StoreId, str] = {}
-        for region in regions:
-            # What stands behind a region that cannot be had is located with it again: one question, one answer.
-            if region.leader is None:
-                if not usable:
-                    raise RegionsUnknownError("region has no leader", region_id=region.region_id)
-                break
-            if region.leader.store_id not in addresses:
-                try:
-                    addresses[region.leader.store_id] = self._cache.address(region.leader.store_id)
-                except StoreUnavailableError:
-                    if not usable:
-                        raise
-                    break
-            usable.append(region)
+        usable, addresses = self._reachable(regions)
         end = usable[-1].range.end
         if end >= retry.range.end:
-            return LocatedRange(subscription, retry, tuple(usable), addresses)
-        # Something was found: what could not be had, if there is such, begins its own back-off.
+            return LocatedRange(subscription, retry, usable, addresses)
+        # The rest begins a back-off of its own, whether it could not be had or was not asked for.
         rest = Retry(EncodedRange(end, retry.range.end), 0, retry.faults, retry.read_to)
         covered = Retry(EncodedRange(retry.range.start, end), retry.attempt, retry.faults)
-        return LocatedRange(subscription, covered, tuple(usable), addresses, rest)
+        return LocatedRange(subscription, covered, usable, addresses, rest)
+
+    def _reachable(self, regions: Iterable[RegionInfo]) -> tuple[tuple[RegionInfo, ...], dict[StoreId, str]]:
+        """Return the regions before the first one whose leader cannot be reached, at least one, and the addresses of
+        their leaders. Those behind it are located again together with it.
+
+        Raises:
+            RegionsUnknownError, StoreUnavailableError: it is the very first.
+        """
+        reachable: list[RegionInfo] = []
+        addresses: dict[StoreId, str] = {}
+        for region in regions:
+            try:
+                if region.leader is None:
+                    raise RegionsUnknownError("region has no leader", region_id=region.region_id)
+                if region.leader.store_id not in addresses:
+                    addresses[region.leader.store_id] = self._cache.address(region.leader.store_id)
+            except (RegionsUnknownError, StoreUnavailableError):
+                if not reachable:
+                    raise
+                break
+            reachable.append(region)
+        return tuple(reachable), addresses

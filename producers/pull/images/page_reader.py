@@ -199,16 +199,15 @@ def _page_of(reply: kvrpcpb_pb2.ScanResponse, request: ReadPage, stop: bytes, by
     locks: tuple[SeenLock, ...] = ()
     next_key = stop if len(pairs) < request.limit or not keys else keys[-1] + b"\0"
     # A pair with an error has no value, and TiKV gives it no key either; no row of TiDB is empty.
-    if b"" in values:
-        errors = [(at, pair.error) for at, pair in enumerate(pairs) if pair.HasField("error")]
-        if errors:
-            other = next((error for _, error in errors if not error.HasField("locked")), None)
-            if other is not None:
-                return _Read(_refused(other, request.start))
-            first = errors[0][0]
-            keys, values = keys[:first], values[:first]
-            next_key = keys[-1] + b"\0" if keys else request.start
-            locks = tuple(lock_of(error.locked) for _, error in errors)
+    errors = [(at, pair.error) for at, pair in enumerate(pairs) if pair.HasField("error")] if b"" in values else []
+    if errors:
+        other = next((error for _, error in errors if not error.HasField("locked")), None)
+        if other is not None:
+            return _Read(_refused(other, request.start))
+        first = errors[0][0]
+        keys, values = keys[:first], values[:first]
+        next_key = keys[-1] + b"\0" if keys else request.start
+        locks = tuple(lock_of(error.locked) for _, error in errors)
     key_sizes, value_sizes = _sizes(keys), _sizes(values)
     size = int(key_sizes.sum() + value_sizes.sum())
     if keys and size > bytes_left:

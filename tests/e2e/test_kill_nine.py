@@ -26,6 +26,7 @@ from schemas.ids import TableId, UpstreamId
 from schemas.rawlog.topics import raw_topics
 from schemas.sink.position import PositionClass, decode_position
 from tests.support.control.lasting_session import lasting_session
+from tests.support.control.pauses import MET_S
 from tests.support.database.state_writer import SCHEMA, StateWriter
 from tests.support.processes.bus import (
     create_from_the_start,
@@ -185,7 +186,7 @@ def kill_sorter_in_mid_epoch(chaos: Chaos, rows: int) -> bool:
         before, paused_at = topic_count(kafka, TOPIC), status(chaos.bus, FEED)
         assert paused_at is not None
         control.resume(FEED)
-    wait_until(lambda: feed_pid() is not None, CATCH_UP_S, "a sorter begins", chaos.bus, longest_s=0.1)
+    wait_until(lambda: feed_pid() is not None, CATCH_UP_S, "a sorter begins", chaos.bus, longest_s=MET_S)
     killed = feed_pid()
     assert killed is not None
     assert killed == sorter_pid(chaos.bus, NEIGHBOUR), "one service runs both"
@@ -197,7 +198,7 @@ def kill_sorter_in_mid_epoch(chaos: Chaos, rows: int) -> bool:
         os.killpg(killed, signal.SIGSTOP)
         return topic_count(kafka, TOPIC) > before + 500  # above the few events that create the tables
 
-    wait_until(has_begun_to_write, CATCH_UP_S, "rows are written", chaos.bus, longest_s=0.1)  # it stands meanwhile
+    wait_until(has_begun_to_write, CATCH_UP_S, "rows are written", chaos.bus, longest_s=MET_S)  # it stands meanwhile
     os.killpg(killed, signal.SIGKILL)
     # Who comes next writes on while all is read, so that where the topics ended is asked for first.
     is_cut = is_epoch_open(kafka, paused_at.checkpoint_ts, topic_ends(kafka, TOPIC))

@@ -27,6 +27,7 @@ from schemas.sink.topic import sink_topic
 from schemas.tidb.keys import row_key
 from schemas.tidb.row_v2 import encode_row_v2
 from tests.support.control.lasting_session import lasting_session
+from tests.support.control.pauses import MET_S, growing_pauses
 from tests.support.database.apply import rows, run_sql, table
 from tests.support.database.mariadb import mariadb
 from tests.support.rawlog.raw_log import START_TS, Change, RawLog, wait_for_records
@@ -93,11 +94,11 @@ class Gone:
         return (self.folder / "recover.log").read_text()[-4000:]
 
     def wait(self, run: subprocess.Popen[bytes], reached: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + PATIENCE_S
+        deadline, pauses = time.monotonic() + PATIENCE_S, growing_pauses(MET_S)
         while not reached():
             assert run.poll() is None, self.said()
             assert time.monotonic() < deadline, self.said()
-            time.sleep(0.01)
+            time.sleep(next(pauses))
 
     def count(self) -> int:
         names = rows(self.server, "SELECT table_name FROM information_schema.tables WHERE table_schema = 'gone'")

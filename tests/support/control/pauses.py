@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 
 FIRST_S, LONGEST_S = 0.02, 0.25
+MET_S = 0.1
+"""The longest where something of seconds is to be met in its midst."""
 _GROWTH = 1.5
 
 

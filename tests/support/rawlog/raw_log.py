@@ -28,6 +28,7 @@ from schemas.rawlog.topics import RAW_MESSAGE_BYTES_MAX, raw_topics
 from schemas.sink.fence import FENCE_HEADER, NO_FENCE
 from schemas.sink.image_note import IMAGES_HEADER
 from schemas.sink.position import POSITION_HEADER
+from tests.support.control.pauses import MET_S, growing_pauses
 
 ROWS = Path(__file__).parents[2] / "data" / "rows"
 START_TS = compose_ts(1_760_000_000_000)
@@ -280,9 +281,9 @@ def read_topic(kafka: str, topic: str) -> list[SinkRecord]:
 
 
 def wait_for_records(kafka: str, topic: str, count: int, timeout_s: float = 240.0) -> None:
-    """Wait until a topic that may not be there yet holds so many records."""
+    """Wait until a topic that may not be there yet holds so many records; they are met as they come."""
     consumer = Consumer({"bootstrap.servers": kafka, "group.id": "tests"})
-    deadline = time.monotonic() + timeout_s
+    deadline, pauses = time.monotonic() + timeout_s, growing_pauses(MET_S)
     try:
         while time.monotonic() < deadline:
             known = consumer.list_topics(timeout=10).topics.get(topic)
@@ -290,7 +291,7 @@ def wait_for_records(kafka: str, topic: str, count: int, timeout_s: float = 240.
             ends = [partition_bounds(consumer, topic, partition, answer_s=15.0)[1] for partition in partitions]
             if sum(ends) >= count:
                 return
-            time.sleep(0.02)
+            time.sleep(next(pauses))
     finally:
         consumer.close()
     raise AssertionError(f"{topic} did not get {count} records")

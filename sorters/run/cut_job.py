@@ -57,7 +57,7 @@ class RunBy:
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class WrittenCut:
     """A cut that was written."""
 
     counts: CutCounts
@@ -171,7 +171,7 @@ class CutJob:
         leave: Leave,
         *,
         backlog: bool = False,
-    ) -> Ran:
+    ) -> WrittenCut:
         """Write everything of ``cut``, and ``extras``, in order; return once that is acknowledged.
 
         ``preparation`` has begun the cut (:meth:`Preparation.begin`); the driver waits for ``leave`` when it has
@@ -206,7 +206,7 @@ class CutJob:
                 "reason": choice.reason.value,
             },
         )
-        return Ran(counts, choice, self._damage.note(counts.damaged, preparation.program.name_of))
+        return WrittenCut(counts, choice, self._damage.note(counts.damaged, preparation.program.name_of))
 
     def _size(self, cut: Cut, *, with_images: bool = True) -> CutSize:
         records = cut.offsets

@@ -17,7 +17,7 @@ from sorters.core.mount.corrupt_rows import CorruptRows
 from sorters.cut.feed_share import FeedShare, WholeProcess
 from sorters.cut.leave import Leave
 from sorters.cut.worker import FeedProgram
-from sorters.run.cut_job import CutJob, Ran
+from sorters.run.cut_job import CutJob, WrittenCut
 from sorters.run.held_tables import frontier_of_tables
 from sorters.run.imaged_frontier import ImagedFrontier
 from sorters.run.preparation import Preparation
@@ -219,11 +219,11 @@ class Epochs:
         encoded_at_ms = physical_ms(cut.upto_ts)
         leave = self._control.ask() if begun is None else self._control.begin(begun)
         try:
-            ran = self._write(cut, program, encoded_at_ms, leave, backlog=backlog)
+            written = self._write(cut, program, encoded_at_ms, leave, backlog=backlog)
         except Exception:
             leave.wait()  # whose changefeed it is no more does not say what it has failed with
             raise
-        counts = ran.counts
+        counts = written.counts
         self._share.note_rows(counts.rows)
         window = window_of(counts.flow, cut.after_ts, cut.upto_ts)
         if states is not None:  # before the checkpoint: a state that is behind it would lack rows
@@ -240,10 +240,10 @@ class Epochs:
                 resolved_ts=resolved_ts,
                 rows=counts.rows,
                 corrupt_rows=counts.corrupt.count,
-                damaged_records=ran.damaged,
+                damaged_records=written.damaged,
                 cut_s=cut_s,
                 by_spark=counts.by_spark,
-                reason=ran.choice.reason.value,
+                reason=written.choice.reason.value,
                 window=window,
                 states_proven=sum(proven),
                 states_unproven=len(proven) - sum(proven),
@@ -252,7 +252,7 @@ class Epochs:
             )
         )
 
-    def _write(self, cut: Cut, program: FeedProgram, encoded_at_ms: int, leave: Leave, *, backlog: bool) -> Ran:
+    def _write(self, cut: Cut, program: FeedProgram, encoded_at_ms: int, leave: Leave, *, backlog: bool) -> WrittenCut:
         if self._preparation.writes_ahead(cut):
             leave.wait()
             self._preparation.note_topics()

@@ -7,7 +7,7 @@ from schemas.ids import TableId, Ts
 
 
 @dataclass(frozen=True, slots=True)
-class TablePlan:
+class TableStatePlan:
     """Which rows of a table count, and by which of their columns."""
 
     after_ts: Ts
@@ -20,5 +20,5 @@ class TablePlan:
     """Raw keys ``[start, end)`` whose changes count, while an image reads the table again; None: all."""
 
 
-StatePlan = Mapping[TableId, TablePlan]
+StatePlan = Mapping[TableId, TableStatePlan]
 """Of physical tables whose proof is carried; rows of others are not looked at."""

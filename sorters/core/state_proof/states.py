@@ -25,7 +25,7 @@ from schemas.state_proof.carried import CarriedState
 from schemas.state_proof.row_text import TableProof
 from schemas.tidb.table import ColumnVersion
 from sorters.core.cut.images import LeftOut
-from sorters.core.cut.state_plan import StatePlan, TablePlan
+from sorters.core.cut.state_plan import StatePlan, TableStatePlan
 from sorters.core.state_proof.deltas import TableDelta
 from sorters.core.state_proof.proof_columns import keeps_texts, kind_of, proof_columns
 
@@ -109,7 +109,7 @@ def before_cut(
 def plan_of(states: States, after_ts: Ts, read_again: LeftOut | None = None) -> StatePlan:
     """Return which rows of the cut that begins at ``after_ts`` count."""
     return {
-        table_id: TablePlan(
+        table_id: TableStatePlan(
             after_ts=max(state.ts, after_ts),
             columns=tuple(number for number, _ in state.columns),
             counts_image=state.image is not None,

@@ -14,7 +14,7 @@ from schemas.state_proof.row_text import TableProof, row_hash, value_text
 from schemas.tidb.mysql_types import MysqlType
 from schemas.tidb.table import TableVersion
 from sorters.core.columnar.row_changes import join_rows
-from sorters.core.cut.state_plan import TablePlan
+from sorters.core.cut.state_plan import TableStatePlan
 from sorters.core.mount.scalar import mount_row
 from sorters.core.state_proof.deltas import StateDeltas, StateLedger, TableDelta, read_deltas, row_deltas
 from sorters.core.state_proof.proof_columns import kind_of, proof_columns
@@ -87,7 +87,7 @@ def test_repeats_and_tasks_change_nothing(seed: int, count: int, tasks: int) -> 
     table = _table(rng)
     distinct = [random_change(rng, table, number, damage=False) for number in range(count)]
     after_ts = 1000 + rng.randrange(count + 1)
-    plan = {TableId(TABLE_ID): TablePlan(Ts(after_ts), tuple(column.id for column in proof_columns(table)))}
+    plan = {TableId(TABLE_ID): TableStatePlan(Ts(after_ts), tuple(column.id for column in proof_columns(table)))}
     repeated = [change for change in distinct for _ in range(rng.choice([1, 1, 2, 3]))]
     rng.shuffle(repeated)
     total = StateDeltas()
@@ -114,7 +114,7 @@ def test_chunk_that_comes_twice_where_none_may_shows_in_the_count() -> None:
     rows = [replace(random_change(rng, table, number, damage=False), op="put", old_value=b"") for number in range(40)]
     rows = [replace(row, value=row.value or rows[0].value) for row in rows]
     distinct = row_changes(TABLE_ID, [row for row in rows if row.value])
-    plan = {TableId(TABLE_ID): TablePlan(Ts(0), tuple(column.id for column in proof_columns(table)))}
+    plan = {TableId(TABLE_ID): TableStatePlan(Ts(0), tuple(column.id for column in proof_columns(table)))}
     counted = []
     for times in (1, 2):
         ledger = StateLedger(plan, may_repeat=False)

@@ -10,7 +10,7 @@ from sorters.core.cut.cut import Cut
 from sorters.core.cut.runner import Choice, Reason, Runner
 from sorters.core.mount.corrupt_rows import CorruptRows
 from sorters.cut.worker import CutCounts
-from sorters.run.cut_job import Ran
+from sorters.run.cut_job import WrittenCut
 from sorters.run.epochs import Epoch, EpochBounds, EpochControl, Epochs, EpochSources, EpochWork
 from sorters.run.nodes.feed_lock import SorterLockLostError
 
@@ -57,13 +57,13 @@ class Parts:
     def companions(self, cut: Cut, encoded_at_ms: int) -> None:
         """Of no interest."""
 
-    def run(self, *orders: object, backlog: bool) -> Ran:
+    def run(self, *orders: object, backlog: bool) -> WrittenCut:
         assert orders[-1] is self, "the job gets the leave"
         if self._error is not None:
             raise self._error
         self.note("sent")
         counts = CutCounts(rows=0, raw_bytes=0, corrupt=CorruptRows())
-        return Ran(counts, Choice(runner=Runner.DRIVER, reason=Reason.CHEAPER_ON_DRIVER))
+        return WrittenCut(counts, Choice(runner=Runner.DRIVER, reason=Reason.CHEAPER_ON_DRIVER))
 
 
 def cut(after_ts: int, upto_ts: int) -> Cut:

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from kazoo.client import KazooState
-from kazoo.exceptions import KazooException
+from kazoo.exceptions import KazooException, NoAuthError
 from kazoo.handlers.threading import AsyncResult, KazooTimeoutError, SequentialThreadingHandler
 
 from edges.zookeeper.access import ZooKeeperAccess
@@ -173,9 +173,9 @@ class Session:
         except (KazooException, KazooTimeoutError) as error:
             if self._lost.is_set():
                 raise LeaseLostError("the ZooKeeper session is lost", hosts=self.hosts, doing=what) from error
-            raise ZooKeeperError(
-                "a ZooKeeper request failed", hosts=self.hosts, doing=what, reason=repr(error)
-            ) from error
+            is_forbidden = isinstance(error, NoAuthError)
+            said = "a ZooKeeper node's ACL forbids it to our user" if is_forbidden else "a ZooKeeper request failed"
+            raise ZooKeeperError(said, hosts=self.hosts, doing=what, reason=repr(error)) from error
 
     def close(self) -> None:
         """End the session now, so that its ephemeral nodes go at once rather than after the timeout."""

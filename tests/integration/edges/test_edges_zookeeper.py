@@ -7,7 +7,7 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
 from kazoo.handlers.threading import KazooTimeoutError
-from kazoo.security import OPEN_ACL_UNSAFE
+from kazoo.security import OPEN_ACL_UNSAFE, Permissions
 
 from compose.ports import LOOPBACK, free_ports
 from compose.stack.children import Nursery
@@ -20,7 +20,7 @@ from consumers.control.log.raw_log import RetainedFrontier
 from edges.zookeeper.access import ZooKeeperAccess
 from edges.zookeeper.acl import close_nodes
 from edges.zookeeper.connection import zookeeper_client
-from edges.zookeeper.session import Session, ZooKeeperUnreachableError
+from edges.zookeeper.session import Session, ZooKeeperError, ZooKeeperUnreachableError
 from schemas.ids import CaptureId, Ts, UpstreamId
 from schemas.nodes.changefeed import ZkPaths
 from sorters.run.nodes.feed_lock import FeedLock
@@ -114,6 +114,25 @@ def test_nodes_of_all_parts_are_their_creators_alone(
             with pytest.raises(NoAuthError):
                 stranger.create(f"{path}/planted", b"x")
         assert [capture.capture_id for capture in list_captures(session, paths)] == [A]
+
+
+def test_request_that_an_acl_forbids_says_so_and_goes_through_once_it_does_not(
+    access: ZooKeeperAccess, paths: ZkPaths
+) -> None:
+    with Session(access, timeout_s=4.0) as session:
+        session.client.ensure_path(paths.captures)
+        mine, _ = session.client.get_acls_async(paths.captures).get()
+        own = access.client(4.0)
+        own.start(20)
+        try:
+            own.set_acls(paths.captures, [entry._replace(perms=Permissions.ADMIN) for entry in mine])
+            with pytest.raises(ZooKeeperError, match="ACL forbids it to our user"):
+                list_captures(session, paths)
+            own.set_acls(paths.captures, mine)
+        finally:
+            own.stop()
+            own.close()
+        assert list_captures(session, paths) == []
 
 
 def test_who_has_no_certificate_is_not_let_in(secrets: StackSecrets, servers: str) -> None:

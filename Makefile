@@ -107,7 +107,7 @@ nightly: setup  ## what takes too long for `make test`: SCHEDULES=10000 of each 
 	NIGHTLY_CONSOLE=1 $(BIN)/pytest -q $(UNRAISABLE) --timeout 1200 tests/integration/api/test_console.py tests/integration/api/test_console_verbs.py
 	NIGHTLY_CLUSTER=1 NIGHTLY_UPGRADE=1 $(BIN)/pytest -q $(UNRAISABLE) --timeout 1800 \
 	  tests/integration/spark/test_service_executors.py tests/integration/spark/test_spark_attempts.py tests/integration/spark/test_spark_daemon.py \
-	  tests/integration/spark/test_spark_submit.py \
+	  tests/integration/spark/test_spark_submit.py tests/integration/spark/test_yarn_executors.py \
 	  tests/integration/sorters/test_late_sorter.py tests/e2e/test_rolling_upgrade.py
 	NIGHTLY_SOURCE=1 $(BIN)/pytest -q $(UNRAISABLE) --timeout 1800 \
 	  tests/integration/spark/test_spark_source.py tests/integration/spark/test_source_cluster.py \

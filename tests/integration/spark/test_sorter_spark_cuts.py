@@ -19,40 +19,41 @@ FEEDS = ("feed-0", "feed-1")
 WAIT_S = 180.0
 MOUNTED_CPU_S = 3e-6
 """Of a row, at least, where it is mounted and encoded."""
+CUTS_MAX, CUTS_AFTER = 40, 2
+"""A kill is tried again until it comes while a cut waits for its answers; and cuts when both kills have."""
 KILLING = """
 import os, signal, threading
 import psutil
 from sorters.spark.jobs.task_jobs import TaskJobs
-answers, calls, failures = TaskJobs.answers, [0], [0]
-def victims(jobs):
+answers, calls, killed = TaskJobs.answers, [0], [False]
+left = [("jvm", 0.02), ("workers", 0.05)]  # whom to kill, so long after a call
+def victims(jobs, whom):
     jvm = jobs.context._gateway.proc.pid
-    {victims}
-def kill(jobs, waits):
-    if waits.is_set() and not failures[0]:
-        for pid in victims(jobs):
-            print("killed", pid, flush=True)
+    workers = [worker.pid for daemon in psutil.Process(jvm).children() for worker in daemon.children()]
+    return [jvm] if whom == "jvm" else workers
+def kill(jobs, waits, stage):
+    if waits.is_set() and stage in left[:1]:
+        killed[0] = True
+        for pid in victims(jobs, stage[0]):
+            print("killed of", stage[0], pid, flush=True)
             os.kill(pid, signal.SIGKILL)
 def watched(self, *args, **more):
     calls[0] += 1
-    waits = threading.Event()
+    waits, stage = threading.Event(), left[0] if left else None
     waits.set()
-    if calls[0] >= {first}:  # at each call, until one has met a cut that waits for its answers
-        threading.Timer({after_s}, kill, (self, waits)).start()
+    if stage and calls[0] >= 4:  # at each call, until one has met a cut that waits for its answers
+        threading.Timer(stage[1], kill, (self, waits, stage)).start()
     try:
         return answers(self, *args, **more)
     except BaseException:
-        failures[0] += 1
+        if killed[0] and stage in left[:1]:
+            left.pop(0)
+            calls[0], killed[0] = 0, False
         raise
     finally:
         waits.clear()
 TaskJobs.answers = watched
 """
-JVM = KILLING.format(victims="return [jvm]", first=4, after_s=0.02)
-WORKERS = KILLING.format(
-    victims="return [worker.pid for daemon in psutil.Process(jvm).children() for worker in daemon.children()]",
-    first=4,
-    after_s=0.05,
-)
 TASK_S_MAX = 8.0
 IMPATIENT = f"""
 from sorters.spark.jobs import task_watch
@@ -75,28 +76,36 @@ def cluster(stack: Addresses, fresh_name: Callable[[str], str], tmp_path: Path) 
     cluster.close()
 
 
-@pytest.mark.parametrize("trouble", [JVM, WORKERS], ids=["jvm", "workers"])
-def test_kill_in_mid_cut_leaves_each_row_once_in_order_and_the_service_alive(
-    trouble: str, cluster: ServiceCluster, raw_log: RawLog, fresh_name: Callable[[str], str]
+def test_kills_of_jvm_and_workers_in_mid_cut_leave_each_row_once_in_order_and_the_service_alive(
+    cluster: ServiceCluster, raw_log: RawLog, fresh_name: Callable[[str], str]
 ) -> None:
+    """First the JVM, then the Python workers of the one that came after it."""
     topics = {name: fresh_name("sink") for name in FEEDS}
     for name, topic in topics.items():
         uri = f"kafka://{cluster.kafka}/{topic}?protocol=canal-json&enable-tidb-extension=true&partition-num=1"
         cluster.create(name, raw_log.upstream, uri, start_ts=START_TS, config={"sorter": {"run-cuts": "spark"}})
     cluster.assign({"one": [cluster.assigned(name) for name in FEEDS]})
-    cluster.start("one", trouble=trouble)
+    cluster.start("one", trouble=KILLING)
     pid = cluster.processes["one"].pid
-    cuts = 8
-    for cut in range(cuts):
+
+    def printed() -> tuple[str, str, str]:
+        """Return what was printed before the first kill of workers, that, and what came after it."""
+        return (cluster.folder / "one" / "service.log").read_text(errors="replace").partition("killed of workers")
+
+    cuts = after = 0
+    while after < CUTS_AFTER and cuts < CUTS_MAX:
         for part in range(4):
-            first = cut * ROWS + part * ROWS // 4
+            first = cuts * ROWS + part * ROWS // 4
             raw_log.rows(TABLE, sbtest1_changes(ROWS // 4, START_TS + 1 + 10 * first, first), part % 2)
-        upto = Ts(START_TS + (cut + 1) * STEP)
+        cuts += 1
+        upto = Ts(START_TS + cuts * STEP)
         raw_log.advance(upto)
         cluster.wait_checkpoints(list(FEEDS), upto, WAIT_S)
-    printed = (cluster.folder / "one" / "service.log").read_text(errors="replace")
-    assert "killed " in printed
-    assert ("spark has ended under a cut" if trouble is JVM else "spark job has failed") in printed, "it was in mid-cut"
+        after += "spark job has failed" in printed()[2]
+    of_jvm, _, of_workers = printed()
+    assert "killed of jvm" in of_jvm and "spark has ended under a cut" in of_jvm, "it was in mid-cut"
+    assert "spark job has failed" in of_workers, "it was in mid-cut"
+    assert "spark has ended under a cut" not in of_workers, "no JVM was lost with them"
     for name, topic in topics.items():
         status = cluster.own_status(name)
         assert status is None or status.failure is None, "nobody but the service had to run anything again"

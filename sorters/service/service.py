@@ -12,6 +12,7 @@ import faulthandler
 import logging
 import os
 import signal
+import sys
 import threading
 import time
 import uuid
@@ -183,7 +184,7 @@ class SorterService:
                     self._woken.clear()
                 registration.tell(is_stopping=True)
             finally:
-                life.end()
+                life.end(sys.exc_info()[1])
 
     def _check_submitter(self) -> None:
         if self._submitted_by and os.getppid() != self._submitted_by:
@@ -305,8 +306,10 @@ class _Life:
             if name not in self.feeds:
                 self.feeds[name] = self._hosted(assigned)
 
-    def end(self) -> None:
-        """End all changefeeds, and what they write their state by."""
+    def end(self, ended_by: BaseException | None = None) -> None:
+        """End all changefeeds, and what they write their state by; ``ended_by`` is what has ended this life, None: it
+        was told to stop.
+        """
         deadline = time.monotonic() + END_LATEST_S
         for feed in self.feeds.values():
             feed.halt()
@@ -318,7 +321,8 @@ class _Life:
         self._state.close()
         if left:
             self._service.leave_notes()
-            log.error("changefeeds do not end; the process goes with them", extra={"changefeeds": left})
+            extra = {"changefeeds": left, "ended_by": str(ended_by or "it was told to stop")}
+            log.error("changefeeds do not end; the process goes with them", extra=extra)
             logging.shutdown()
             os._exit(1)
 

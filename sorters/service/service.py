@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from edges.kafka.access import KafkaAccess
 from edges.registry.access import RegistryAccess
 from edges.zookeeper.access import ZooKeeperAccess
-from edges.zookeeper.session import Session
+from edges.zookeeper.session import LeaseLostError, Session
 from schemas.errors import Action, BusError
 from schemas.ids import Ts, UpstreamId, physical_ms
 from schemas.nodes.changefeed import CLUSTER_DEFAULT, ZkPaths
@@ -119,9 +119,9 @@ class SorterService:
         self._old_logs: list[SharedLog] = []
         """Broken, and still read by somebody who has not noticed."""
         self._opening = threading.Lock()
-        running = RunningFeeds(running_file(options.data_dir.resolve(), options.service), SLOTS)
-        self._shares = FeedShares(running, os.cpu_count() or 1)
-        self._vitals = Vitals(running, self._shares, options.memory_bytes_max, self.stop)
+        self._running = RunningFeeds(running_file(options.data_dir.resolve(), options.service), SLOTS)
+        self._shares = FeedShares(self._running, os.cpu_count() or 1)
+        self._vitals = Vitals(self._running, self._shares, options.memory_bytes_max, self.stop)
         self._submitted_by = os.getppid() if SUBMITTED_ENV in os.environ else 0
         """The process of the ``spark-submit`` that has started this one; 0: none has."""
 
@@ -228,9 +228,11 @@ class SorterService:
         """Let the loop look at once; from any thread."""
         self._woken.set()
 
-    def leave_notes(self) -> None:
+    def leave_notes(self, *, for_nobody: bool) -> None:
         """Say for whose sake the process ends, if for anybody's: it is about to end at once."""
         self._vitals.stop()
+        if for_nobody and not self._vitals.is_over:
+            self._running.note_alone(None)
 
     def _sources(self, upstream: UpstreamId, checkpoint_ts: Ts, protocol: str) -> SharedSources:
         with self._opening:
@@ -320,10 +322,11 @@ class _Life:
         left = [name for name, feed in self.feeds.items() if feed.is_alive]
         self._state.close()
         if left:
-            self._service.leave_notes()
             extra = {"changefeeds": left, "ended_by": str(ended_by or "it was told to stop")}
             log.error("changefeeds do not end; the process goes with them", extra=extra)
             logging.shutdown()
+            # Where a machine that is starved has lost the lease, whoever computes just then is not to blame.
+            self._service.leave_notes(for_nobody=isinstance(ended_by, LeaseLostError))
             os._exit(1)
 
     def _hosted(self, assigned: Assigned) -> HostedFeed:

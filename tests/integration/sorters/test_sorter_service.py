@@ -10,6 +10,7 @@ import pytest
 
 from compose.stack.local import Addresses
 from schemas.ids import Ts
+from schemas.running_feeds import read_threads, running_file
 from schemas.sink.position import PositionClass, decode_position
 from tests.support.processes.sorter_service import ServiceCluster
 from tests.support.rawlog.raw_log import START_TS, RawLog, SinkRecord, read_topic, recorded, sbtest1_changes
@@ -26,6 +27,23 @@ def dying(self, entry):
         os.kill(os.getpid(), signal.SIGKILL)
     note(self, entry)
 GroupState.note = dying
+"""
+HANGS_AND_LOSES_ITS_LEASE = """
+import time
+from edges.zookeeper.session import LeaseLostError, Session
+from sorters.cut import small_cut
+whole, check_lease, hangs = small_cut.output_records, Session.check_lease, []
+def hanging(raw, cut, program, encoded_at_ms, books, shared, **more):
+    records = list(raw)
+    if records if shared is None else shared.tables():
+        hangs.append(True)
+        time.sleep(600)
+    yield from whole(iter(records), cut, program, encoded_at_ms, books, shared=shared, **more)
+def lost(self):
+    if hangs:
+        raise LeaseLostError("the test has taken the session")
+    check_lease(self)
+small_cut.output_records, Session.check_lease = hanging, lost
 """
 
 
@@ -131,6 +149,19 @@ def test_a_killed_services_changefeeds_are_taken_over_and_their_epochs_repeated(
         again = after[len(before) :]
         assert [_bytes(record) for record in again[: len(before)]] == [_bytes(record) for record in before], name
         assert _rows(again) == feeds.all_rows, name
+
+
+def test_nobody_is_to_blame_for_a_service_that_ends_with_a_changefeed_at_work_as_its_lease_is_lost(
+    cluster: ServiceCluster, raw_log: RawLog, fresh_name: Callable[[str], str]
+) -> None:
+    feeds = Feeds(cluster, raw_log, fresh_name, 1)
+    cluster.assign({"one": [cluster.assigned(name) for name in feeds.names]})
+    cluster.start("one", "--spark-on-demand", trouble=HANGS_AND_LOSES_ITS_LEASE)
+    feeds.land()
+    assert cluster.processes["one"].wait(WAIT_S) == 1
+    del cluster.processes["one"]
+    assert "do not end" in cluster.logs() and "the test has taken the session" in cluster.logs()
+    assert read_threads(running_file(cluster.folder / "one", "one")) == []
 
 
 def test_a_changefeed_moves_between_living_services_without_a_row_twice(

@@ -114,7 +114,8 @@ nightly: setup  ## what takes too long for `make test`: SCHEDULES=10000 of each 
 	  tests/e2e/test_locked_down_sinks.py
 	NIGHTLY_IMAGES=1 $(BIN)/pytest -q $(UNRAISABLE) --timeout 1800 tests/e2e/test_table_image.py tests/e2e/test_prologue.py \
 	  tests/e2e/test_damaged_record.py
-	NIGHTLY_STATES=1 $(BIN)/pytest -q $(UNRAISABLE) --timeout 5400 tests/e2e/test_image_states.py
+	NIGHTLY_STATES=1 STATES_ROWS=1000000 STATES_ROWS_PER_S=2000 STATES_LOOKS=20 \
+	  $(BIN)/pytest -q $(UNRAISABLE) --timeout 5400 tests/e2e/test_image_states.py
 	NIGHTLY_LAKE=1 $(BIN)/pytest -q $(UNRAISABLE) --timeout 1800 tests/integration/lake/test_lake_sink.py \
 	  tests/integration/lake/test_lake_images.py tests/integration/lake/test_lake_files.py tests/integration/lake/test_lake_maintenance.py \
 	  tests/integration/lake/test_lake_catalogs.py tests/integration/lake/test_lake_transactions.py \

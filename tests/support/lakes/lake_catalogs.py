@@ -2,31 +2,28 @@
 Iceberg's own server of REST catalogs, on loopback.
 
 The server is what Iceberg's tests run (``RESTCatalogServlet`` over a JDBC catalog); Py4J starts it, as its own main
-listens on every address. Jars come by Ivy, once, into the cache; where they cannot be had, tests skip and say so.
+listens on every address.
 """
 
 import sqlite3
-import subprocess
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pytest
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 from pyiceberg.catalog import load_catalog
 from pyiceberg.table import StaticTable, Table
 
 from compose.ports import LOOPBACK
-from compose.stack.jars import cache_dir, pyspark_jars
+from compose.stack.jars import pyspark_jars
 from compose.stack.java import find_java
 from schemas.config.lake_rules import S3_FILE_IO
 from tests.support.lakes.lake import Lake
+from tests.support.processes.ivy_jars import fetched_jars
 
 _IVY_FILE = Path(__file__).with_name("ivy-lake-catalogs.xml")
-_IVY_TIMEOUT_S = 300
 S3_KEY, S3_SECRET = "ak", "lake-secret"
 
 
@@ -34,18 +31,7 @@ def catalog_jars(conf: str) -> list[Path]:
     """Return the jars of ``drivers``, ``s3``, ``server``, or ``s3-server`` beside both, fetching them where needed, or
     skip the test.
     """
-    folder = cache_dir() / "jars" / f"lake-catalogs-{conf}"
-    if not (folder / "whole").exists():
-        ivy = next(pyspark_jars().glob("ivy-*.jar"))
-        command = [str(find_java()), "-cp", str(ivy), "org.apache.ivy.Main", "-m2compatible", "-warn"]
-        command += ["-cache", str(cache_dir() / "jars" / ".ivy"), "-ivy", str(_IVY_FILE), "-confs", conf]
-        command += ["-retrieve", f"{folder}/[artifact]-[revision](-[classifier]).[ext]"]
-        ran = subprocess.run(command, capture_output=True, text=True, timeout=_IVY_TIMEOUT_S, check=False)
-        if ran.returncode != 0:
-            warnings.warn(f"NOT TESTED, catalogs of lake tables: {ran.stdout[-500:]}", stacklevel=1)
-            pytest.skip("no jars of lake catalogs")
-        (folder / "whole").touch()
-    return sorted(folder.glob("*.jar"))
+    return fetched_jars(f"lake-catalogs-{conf}", _IVY_FILE, conf, "catalogs of lake tables")
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """A YARN cluster on loopback: a resource manager and node managers as Hadoop's own tests run them, in one JVM.
 
-Py4J starts it. Jars come by Ivy, once, into the cache; where they cannot be had, tests skip and say so.
+Py4J starts it.
 """
 
 import contextlib
@@ -8,7 +8,6 @@ import os
 import signal
 import socket
 import subprocess
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,11 +18,11 @@ from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 from py4j.protocol import Py4JJavaError
 
 from compose.ports import LOOPBACK
-from compose.stack.jars import cache_dir, pyspark_jars
+from compose.stack.jars import pyspark_jars
 from compose.stack.java import find_java
+from tests.support.processes.ivy_jars import fetched_jars
 
 _IVY_FILE = Path(__file__).with_name("ivy-yarn.xml")
-_IVY_TIMEOUT_S = 300
 _CLIENT_JARS = (
     *("hadoop-client-*", "py4j-*", "slf4j-api-*", "jcl-over-slf4j-*", "commons-logging-*"),
     *("log4j-*", "metrics-*", "jakarta.activation-*"),
@@ -73,7 +72,8 @@ class YarnCluster:
 @contextlib.contextmanager
 def yarn_cluster(folder: Path, machines: int = 2) -> Iterator[YarnCluster]:
     """Run a cluster of so many node managers, whose files stand in ``folder``."""
-    jars = [*_yarn_jars(), *(jar for each in _CLIENT_JARS for jar in pyspark_jars().glob(f"{each}.jar"))]
+    servers = fetched_jars("yarn", _IVY_FILE, "yarn", "executors on YARN")
+    jars = [*servers, *(jar for each in _CLIENT_JARS for jar in pyspark_jars().glob(f"{each}.jar"))]
     configuration, hosts = folder / "configuration", folder / "hosts"
     configuration.mkdir(parents=True)
     # The cluster listens where the machine's name leads.
@@ -120,19 +120,3 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
     for stream in (process.stdin, process.stdout):
         if stream is not None:
             stream.close()
-
-
-def _yarn_jars() -> list[Path]:
-    """Return the jars, fetching them where needed, or skip the test."""
-    folder = cache_dir() / "jars" / "yarn"
-    if not (folder / "whole").exists():
-        ivy = next(pyspark_jars().glob("ivy-*.jar"))
-        command = [str(find_java()), "-cp", str(ivy), "org.apache.ivy.Main", "-m2compatible", "-warn"]
-        command += ["-cache", str(cache_dir() / "jars" / ".ivy"), "-ivy", str(_IVY_FILE), "-confs", "yarn"]
-        command += ["-retrieve", f"{folder}/[artifact]-[revision].[ext]"]
-        ran = subprocess.run(command, capture_output=True, text=True, timeout=_IVY_TIMEOUT_S, check=False)
-        if ran.returncode != 0:
-            warnings.warn(f"NOT TESTED, executors on YARN: {ran.stdout[-500:]}", stacklevel=1)
-            pytest.skip("no jars of YARN")
-        (folder / "whole").touch()
-    return sorted(folder.glob("*.jar"))

@@ -33,6 +33,7 @@ START_TIMEOUT_S = 240.0
 PROTOCOLS = ("canal-json", "avro", "open-protocol")
 TOPIC_PREFIX = "feed-"
 ALL_TABLES_EVERY = 5
+FETCH_WAIT_MS = 100
 TABLES_SHARE = 10
 
 
@@ -185,7 +186,9 @@ class Arrivals:
                 "bootstrap.servers": kafka,
                 "group.id": "feeds",
                 "enable.auto.commit": False,
-                "fetch.wait.max.ms": 50,
+                # Ten answers a second: each request names all partitions, and the broker looks at each of them.
+                "fetch.min.bytes": 64 * 1024 * 1024,
+                "fetch.wait.max.ms": FETCH_WAIT_MS,
                 "log_level": 3,
             }
         )

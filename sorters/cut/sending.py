@@ -3,12 +3,10 @@
 import time
 from dataclasses import replace
 
-import pyarrow.compute as pc
-
 from schemas.sink.fence import NO_FENCE
 from schemas.sink.image_note import WatermarkNote
 from schemas.sink_figures import LEAST_BATCH, LEAST_US, NO_FIGURES, NO_SPREAD, SinkFigures, microseconds
-from sorters.core.records.order import OutputRecords, column_of
+from sorters.core.records.order import OutputRecords, bytes_of
 from sorters.cut.record_writer import RecordWriter
 
 
@@ -25,8 +23,7 @@ class Sending:
         self._writer.write(records, fence, note)
         self._s += time.monotonic() - began_s
         self._messages += records.num_rows
-        lengths = (pc.sum(pc.binary_length(column_of(records, name))).as_py() for name in ("key", "value"))
-        self._bytes += sum(length or 0 for length in lengths)
+        self._bytes += bytes_of(records, "key") + bytes_of(records, "value")
 
     def finish(self) -> SinkFigures:
         """Return when everything is acknowledged, with what was sent, if anything was, and what the writer's producer

@@ -28,7 +28,7 @@ from schemas.sink.fence import FENCE_HEADER, NO_FENCE
 from schemas.sink.image_note import IMAGES_HEADER, WatermarkNote
 from schemas.sink.position import POSITION_HEADER
 from sorters.core.feed.large_messages import SinkMessageTooLargeError
-from sorters.core.records.order import OutputRecords, column_of
+from sorters.core.records.order import OutputRecords, bytes_of, column_of
 from sorters.log.failures import KafkaUnreachableError
 
 STALL_S = 120.0
@@ -117,10 +117,11 @@ class SinkWriter:
     def _queue(self, records: OutputRecords, headers: dict[str, bytes]) -> None:
         """Queue records; each gets its position beside ``headers``."""
         produce = self._producer.produce
-        self._row_bytes = 1 + records.nbytes // max(records.num_rows, 1)
+        size = records.nbytes
+        self._row_bytes = 1 + size // max(records.num_rows, 1)
         if self._meter is not None:
             _count_headers(self._meter, records, headers)
-        rows = max(1, min(_ROWS_PER_SLICE, records.num_rows * _BYTES_PER_SLICE // max(records.nbytes, 1)))
+        rows = max(1, min(_ROWS_PER_SLICE, records.num_rows * _BYTES_PER_SLICE // max(size, 1)))
         for batch in records.to_batches(rows):
             columns = (batch.column(name).to_pylist() for name in ("topic", "partition", "key", "value", "position"))
             for topic, partition, key, value, headers[POSITION_HEADER] in zip(*columns, strict=True):
@@ -251,7 +252,7 @@ class SinkWriter:
 def _count_headers(meter: ProducerMeter, records: OutputRecords, headers: Mapping[str, bytes]) -> None:
     """Count records that are queued, and what stands in their headers: those of all, and each one's position."""
     of_all = sum(len(name) + len(value) for name, value in headers.items() if name != POSITION_HEADER)
-    positions = pc.sum(pc.binary_length(column_of(records, "position"))).as_py() or 0
+    positions = bytes_of(records, "position")
     count = len(headers.keys() | {POSITION_HEADER})
     meter.queued(records.num_rows, count, records.num_rows * (of_all + len(POSITION_HEADER)) + positions)
 

@@ -81,11 +81,12 @@ def whole_cut(
         RecordDamagedError: a raw record of a table that is wanted is not what its capture sent.
         BusError: a row cannot be sent.
     """
-    rows, books = list[OutputRecords](), CutBooks.of(cut, program.feed)
+    rows, held, books = list[OutputRecords](), 0, CutBooks.of(cut, program.feed)
     tables = output_records(iter(raw.records), cut, program, encoded_at_ms, books, shared=raw.shared, chunks=raw.chunks)
     for table in tables:
         rows.append(table)
-        if sum(part.nbytes for part in rows) > output_bytes_max:
+        held += table.nbytes
+        if held > output_bytes_max:
             return None
         between()
     records = in_order([*rows, extras] if extras.num_rows else rows, cut.may_repeat, books.flow.write)

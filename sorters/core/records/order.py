@@ -22,6 +22,7 @@ class ChunkedColumn(Protocol):
     """``pyarrow.ChunkedArray``: a column of a table."""
 
     num_chunks: int
+    chunks: list[Any]
 
     def chunk(self, number: int) -> Any: ...
 
@@ -110,6 +111,21 @@ def column_of(records: OutputRecords, name: str) -> Any:
         return column.chunk(0)  # as it is: joining would copy it
     column = column.combine_chunks()
     return pa.concat_arrays(column.chunks) if isinstance(column, pa.ChunkedArray) else column
+
+
+def bytes_of(records: OutputRecords, name: str) -> int:
+    """Return how many bytes the values of a binary column have together; null has none."""
+    return sum(map(_bytes_of, records.column(name).chunks))
+
+
+def _bytes_of(chunk: Any) -> int:
+    if chunk.null_count:
+        return pc.sum(pc.binary_length(chunk)).as_py() or 0
+    if not len(chunk):
+        return 0
+    # By the offsets: while a kernel runs others take the interpreter, and a cut waits for it.
+    offsets = memoryview(chunk.buffers()[1]).cast("i")
+    return offsets[chunk.offset + len(chunk)] - offsets[chunk.offset]
 
 
 def topics_of(records: OutputRecords) -> tuple[npt.NDArray[np.int32], list[str]]:

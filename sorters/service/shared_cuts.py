@@ -19,6 +19,7 @@ from sorters.core.columnar.row_changes import join_rows
 from sorters.core.cut.cut import Cut, overlaps
 from sorters.core.flow.row_ids import sums_of_changes
 from sorters.core.rows.pipeline import EncodedPass
+from sorters.core.rows.shared_pass import PassKey
 from sorters.cut.damaged_records import DamagedRecords, is_damaged
 from sorters.cut.raw_cut import RawCut
 from sorters.cut.record_rows import rows_of_record
@@ -34,10 +35,11 @@ CUTS_MAX: Final = 16
 class _Pass:
     """One that is made, or is being made."""
 
-    def __init__(self, keeps: object) -> None:
+    def __init__(self, key: PassKey, keeps: object) -> None:
         self.keeps, self.lock = keeps, threading.Lock()
         self.is_made = False
         self.made: EncodedPass | None = None
+        self.number_of = {table: number for number, table in enumerate(key.tables)}
 
 
 class SharedCut:
@@ -60,7 +62,8 @@ class SharedCut:
         self._lock = threading.Lock()
         self._rows: dict[TableId, RowChanges] = {}
         self._landed: dict[TableId, FlowSum] = {}
-        self._passes: dict[Hashable, _Pass] = {}
+        self._passes: dict[PassKey, _Pass] = {}
+        self._passes_by_how: dict[Hashable, list[_Pass]] = {}
 
     def tables(self) -> Set[TableId]:
         """See :class:`~sorters.cut.worker.SharedRows`."""
@@ -93,12 +96,13 @@ class SharedCut:
             each = self._landed[rows.table_id] = sums_of_changes([rows])[0]  # of two at the same time the same
         return each
 
-    def encoded(self, key: Hashable, keeps: object, make: Callable[[], EncodedPass | None]) -> EncodedPass | None:
+    def encoded(self, key: PassKey, keeps: object, make: Callable[[], EncodedPass | None]) -> EncodedPass | None:
         """See :class:`~sorters.core.rows.shared_pass.KeptPasses`."""
         with self._lock:
             kept = self._passes.get(key)
             if kept is None and self.held_bytes < KEPT_BYTES_MAX // 2:
-                kept = self._passes[key] = _Pass(keeps)
+                kept = self._passes[key] = _Pass(key, keeps)
+                self._passes_by_how.setdefault(key.how, []).append(kept)
         if kept is None:
             return make()
         with kept.lock:  # whoever makes it only computes
@@ -107,6 +111,20 @@ class SharedCut:
                 with self._lock:
                     self.held_bytes += _held_bytes(kept.made)
             return kept.made
+
+    def covering(self, key: PassKey) -> tuple[EncodedPass, list[int]] | None:
+        """See :class:`~sorters.core.rows.shared_pass.KeptPasses`."""
+        with self._lock:
+            if key in self._passes:
+                return None
+            others = list(self._passes_by_how.get(key.how, ()))
+        for kept in others:
+            numbers = [kept.number_of.get(table) for table in key.tables]
+            if None not in numbers:
+                with kept.lock:  # it may be under way, which takes less than to make another
+                    if kept.made is not None:
+                        return kept.made, [number for number in numbers if number is not None]
+        return None
 
     def _rows_of(self, table: TableId) -> RowChanges:
         rows = self._rows.get(table)

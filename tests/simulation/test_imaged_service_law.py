@@ -22,6 +22,7 @@ from schemas.errors import BusError
 from schemas.ids import Ts
 from sorters.core.cut.cut import Cut
 from sorters.core.rows import shared_pass
+from sorters.core.rows.shared_pass import PassKey
 from sorters.cut import small_cut
 from sorters.cut.raw_cut import RawCut, read_cut, with_chunks
 from sorters.service import raw_window, shared_cuts
@@ -69,7 +70,8 @@ def test_an_imaged_service_goes_the_same_way_each_time_that_a_seed_is_run() -> N
     assert run_service(world_of(3), 3) == run_service(world_of(3), 3)
 
 
-_read_of, _find, _encoded = shared_cuts._Read.of, SharedCuts.find, SharedCut.encoded
+_read_of, _find = shared_cuts._Read.of, SharedCuts.find
+_encoded, _covering = SharedCut.encoded, SharedCut.covering
 
 
 def _by_the_cut_itself(cut: Cut) -> Any:
@@ -102,8 +104,14 @@ def _lets_chunks_leak() -> tuple[Callable[..., Any], Callable[..., Any]]:
     return read, find
 
 
-def _across_protocols(self: SharedCut, key: Any, keeps: object, make: Any) -> Any:
-    return _encoded(self, key[1:], keeps, make)
+def _across_protocols(self: SharedCut, key: PassKey, keeps: object, make: Any) -> Any:
+    how: Any = key.how
+    return _encoded(self, PassKey(how[1:], key.tables), keeps, make)
+
+
+def _of_the_next_table(self: SharedCut, key: PassKey) -> Any:
+    covering = _covering(self, key)
+    return covering and (covering[0], [(at + 1) % covering[0].tables for at in covering[1]])
 
 
 Fault = list[tuple[Any, str, Callable[..., Any]]]
@@ -114,6 +122,7 @@ FAULTS: dict[str, Fault] = {
     "shared whatever the cut says": [(raw_window.WindowReader, "read_cut", _shares_whatever_a_cut_says)],
     "leaking chunks": [(small_cut, "with_chunks", _keeps_last), (SharedCuts, "find", _gives_last)],
     "passes across protocols": [(SharedCut, "encoded", _across_protocols)],
+    "rows of the next table of a pass": [(SharedCut, "covering", _of_the_next_table)],
 }
 
 

@@ -123,6 +123,11 @@ class Room:
         )
 
 
+def are_too_large(encoded: EncodedRows, limit: int) -> bool:
+    """Tell whether a message is larger than the limit."""
+    return bool(len(_too_large(encoded, limit)))
+
+
 def _too_large(encoded: EncodedRows, limit: int) -> IntArray:
     """Return the rows whose message is larger than ``limit``, ascending."""
     room = limit - MESSAGE_OVERHEAD_BYTES

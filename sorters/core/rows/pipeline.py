@@ -145,6 +145,11 @@ class EncodedPass:
     """Of the rows, by what they hang on: changefeeds that send the same mostly hash the same."""
 
     @property
+    def tables(self) -> int:
+        """How many alike tables there are."""
+        return len(of_alike(self.parts[0]).versions)
+
+    @property
     def number(self) -> IntArray:
         """Which of alike tables each row is of."""
         return np.concatenate([of_alike(part).number for part in self.parts])
@@ -249,7 +254,7 @@ def route_pass(passed: EncodedPass, feed: CompiledFeed, settings: Settings, alik
     else:
         is_one = len(set(alike.topics)) == 1
         topic = pa.repeat(alike.topics[0], len(passed.number)) if is_one else alike.named(passed.number)
-        partition = _alike_partitions(passed, route, [feed.partitions[name] for name in alike.topics])
+        partition = alike_partitions(passed, route, [feed.partitions[name] for name in alike.topics])
     positions = passed.positions
     named = NamedRows(table=table, topic=route.topic, keys=passed.keys, commit_ts=passed.commit_ts, positions=positions)
     topics = (route.topic,) if alike is None else alike.topics
@@ -266,7 +271,7 @@ def route_pass(passed: EncodedPass, feed: CompiledFeed, settings: Settings, alik
     return records
 
 
-def _alike_partitions(passed: EncodedPass, route: Route, counts: list[int]) -> npt.NDArray[np.int32]:
+def alike_partitions(passed: EncodedPass, route: Route, counts: list[int]) -> npt.NDArray[np.int32]:
     """Return the partition of each row of alike tables whose topics have these counts of partitions: int32. It hangs on
     the rows, and on nothing else but what it is kept by.
     """

@@ -10,7 +10,7 @@ table.
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -38,6 +38,7 @@ from sorters.core.rows.pipeline import (
     run_version,
     wanted_versions,
 )
+from sorters.core.rows.some_tables import route_some
 from sorters.core.rows.table_plans import TableForm, TablePlans
 from sorters.core.state_proof.deltas import StateLedger
 
@@ -48,6 +49,15 @@ WAITING_BYTES_MAX = 32 * 1024 * 1024
 """Row values of tables that wait for others."""
 
 
+class PassKey(NamedTuple):
+    """What a pass hangs on."""
+
+    how: Hashable
+    """The changefeed's settings."""
+    tables: tuple[Hashable, ...]
+    """Of each table: its rows, its version, and what messages hold of its topic."""
+
+
 class KeptPasses(Protocol):
     """Passes that several changefeeds make of the same rows."""
 
@@ -55,12 +65,18 @@ class KeptPasses(Protocol):
         """Return the sum of a chunk's rows; None: it is not one of those that several get."""
         ...
 
-    def encoded(self, key: Hashable, keeps: object, make: Callable[[], EncodedPass | None]) -> EncodedPass | None:
+    def encoded(self, key: PassKey, keeps: object, make: Callable[[], EncodedPass | None]) -> EncodedPass | None:
         """Return what ``make`` returned for this key, to whoever asked first. ``keeps`` lives as long as that is kept:
         a key may name objects by their identity.
 
         Raises:
             BusError: whatever ``make`` raises; it is not kept.
+        """
+        ...
+
+    def covering(self, key: PassKey) -> tuple[EncodedPass, list[int]] | None:
+        """Return a pass that others have made of these tables and more, and which of its tables the key's are; None:
+        there is none with rows.
         """
         ...
 
@@ -176,11 +192,18 @@ class _Passes:
             yield from self._run(waiting)
 
     def _run(self, waiting: _Waiting) -> Iterator[OutputRecords]:
-        if len(waiting.groups) > 1 and waiting.rows >= SMALL_ROWS:
+        several = len(waiting.groups) > 1 and waiting.rows >= SMALL_ROWS
+        if several or self._kept is not None:
             versions, topics, chunks = zip(*waiting.groups, strict=True)
             number = np.repeat(np.arange(len(chunks)), [len(chunk) for chunk in chunks])
+            alike = AlikeTables(versions, topics, number)
+            records = None if self._kept is None else self._of_others(self._kept, chunks, alike)
+            if records is not None:
+                yield records
+                return
+        if several:
             try:
-                records = self._together(chunks, AlikeTables(versions, topics, number))
+                records = self._together(chunks, alike)
             except BusError as error:
                 # Of which table it is, and whether it is one at all, the tables tell one by one.
                 self.refused += 1
@@ -192,23 +215,31 @@ class _Passes:
         for version, _, rows in waiting.groups:
             yield from self._alone(version, rows)
 
+    def _of_others(self, kept: KeptPasses, chunks: tuple[RowChanges, ...], alike: AlikeTables) -> OutputRecords | None:
+        """Return the records out of a pass of these tables and more; None: nobody has made one that fits."""
+        covering = kept.covering(self._key(chunks, alike))
+        return None if covering is None else route_some(*covering, self._feed, alike)
+
     def _together(self, chunks: tuple[RowChanges, ...], alike: AlikeTables) -> OutputRecords:
         feed, settings, versions = self._feed, self._settings, alike.versions
         if self._kept is None:
             return run_version(join_rows(chunks), versions[0], feed, settings, alike)
-        of_topics = (
-            feed.encoder.topic_part(version, topic, feed.schema_ids)
-            for version, topic in zip(versions, alike.topics, strict=True)
-        )
-        key = (
-            *(feed.encoder, feed.zone, feed.split_updates, feed.routes if feed.routes.any else None),
-            settings.encoded_at_ms,
-            *(tuple(map(id, chunks)), tuple(map(id, versions)), tuple(of_topics)),
-        )
         passed = self._kept.encoded(
-            key, (chunks, versions), lambda: encode_pass(join_rows(chunks), versions[0], feed, settings, alike)
+            self._key(chunks, alike),
+            (chunks, versions),
+            lambda: encode_pass(join_rows(chunks), versions[0], feed, settings, alike),
         )
         return no_records() if passed is None else route_pass(passed, feed, settings, alike)
+
+    def _key(self, chunks: tuple[RowChanges, ...], alike: AlikeTables) -> PassKey:
+        feed = self._feed
+        of_topics = (
+            feed.encoder.topic_part(version, topic, feed.schema_ids)
+            for version, topic in zip(alike.versions, alike.topics, strict=True)
+        )
+        routes = feed.routes if feed.routes.any else None
+        how = feed.encoder, feed.zone, feed.split_updates, routes, self._settings.encoded_at_ms
+        return PassKey(how, tuple(zip(map(id, chunks), map(id, alike.versions), of_topics, strict=True)))
 
     def _alone(self, version: TableVersion, rows: RowChanges) -> Iterator[OutputRecords]:
         records = run_version(rows, version, self._feed, self._settings)

@@ -1,7 +1,6 @@
 """Rows of many tables that are run together become what they become table by table, byte for byte."""
 
 import random
-from collections.abc import Callable, Hashable
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +17,7 @@ from schemas.flow.flow_sum import FlowSum
 from schemas.ids import TableId, Ts
 from schemas.tidb.mysql_types import MysqlFlag
 from schemas.tidb.table import PartitionVersion, TableVersion
+from sorters.core.cut.cut import Cut
 from sorters.core.encode.sql.rows import SqlRowsEncoder
 from sorters.core.feed.feed import CompiledFeed, compile_feed
 from sorters.core.flow.ledger import CutFlow, FlowLedger, differences
@@ -26,9 +26,11 @@ from sorters.core.mount.alike_tables import are_alike
 from sorters.core.records.order import join_records, no_records, sort_records
 from sorters.core.rows import shared_pass
 from sorters.core.rows.pipeline import EncodedPass, Settings, run_version, wanted_versions
-from sorters.core.rows.shared_pass import run_chunks
+from sorters.core.rows.shared_pass import PassKey, run_chunks
 from sorters.core.rows.table_plans import TablePlans
+from sorters.cut.raw_cut import RawCut
 from sorters.cut.worker import in_order
+from sorters.service.shared_cuts import SharedCut
 from tests.support.recorded.mounting import row_changes
 from tests.support.sources.examples import examples
 from tests.support.topics.random_rows import random_change, random_table
@@ -187,19 +189,23 @@ def books_of(ledger: FlowLedger, chunks: list[RowChanges], produced: Any) -> Cut
     return ledger.close()
 
 
-class Kept:
-    """Keeps passes, and what chunks come to."""
+class Kept(SharedCut):
+    """Keeps passes, and what chunks come to that are not its own."""
 
     def __init__(self) -> None:
-        self.passes: dict[Hashable, tuple[object, EncodedPass | None]] = {}
+        super().__init__(
+            Cut(after_ts=Ts(0), upto_ts=Ts(1), start=(), end=(), may_repeat=False, ddl_end=0), RawCut([], 0)
+        )
+        self.passes = self._passes
+        self.taken = 0
+
+    def covering(self, key: PassKey) -> tuple[EncodedPass, list[int]] | None:
+        covering = super().covering(key)
+        self.taken += covering is not None
+        return covering
 
     def landed(self, rows: RowChanges) -> FlowSum | None:
         return sums_of_changes([rows])[0] if len(rows) else None
-
-    def encoded(self, key: Hashable, keeps: object, make: Callable[[], EncodedPass | None]) -> EncodedPass | None:
-        if key not in self.passes:
-            self.passes[key] = keeps, make()
-        return self.passes[key][1]
 
 
 def moved(rng: random.Random, feed: CompiledFeed, uri_topic: str, tables: list[TableVersion]) -> CompiledFeed:
@@ -227,17 +233,18 @@ def test_passes_that_another_changefeed_has_made_equal_those_made_anew(seed: int
     others = [moved(rng, feed, name, tables) for name in "uvw" for feed in (first, compiled(rng, tables))]
     feeds = [first, *others, first]
     for feed in feeds:
-        expected = [alone(chunk, schemas, feed) for chunk in chunks]
+        wanted = [chunk for chunk in chunks if rng.random() < rng.choice([0.3, 1.0])]
+        expected = [alone(chunk, schemas, feed) for chunk in wanted]
         if any(isinstance(outcome, tuple) for outcome in expected):
             continue
         ledger, alone_ledger = FlowLedger(), FlowLedger()
-        produced = list(run_chunks(chunks, schemas, feed, encoded_at_ms=5, kept=kept, ledger=ledger))
-        by_itself = list(run_chunks(chunks, schemas, feed, encoded_at_ms=5, ledger=alone_ledger))
+        produced = list(run_chunks(wanted, schemas, feed, encoded_at_ms=5, kept=kept, ledger=ledger))
+        by_itself = list(run_chunks(wanted, schemas, feed, encoded_at_ms=5, ledger=alone_ledger))
         whole, parts = (sort_records(join_records([no_records(), *each])) for each in (expected, produced))
         assert parts.equals(whole)
-        books = books_of(ledger, chunks, produced)
+        books = books_of(ledger, wanted, produced)
         assert not list(differences(books, may_repeat=False))
-        assert books == books_of(alone_ledger, chunks, by_itself)
+        assert books == books_of(alone_ledger, wanted, by_itself)
 
 
 def test_a_pass_is_made_once_for_changefeeds_that_differ_in_their_topics_and_anew_at_another_time() -> None:
@@ -256,6 +263,25 @@ def test_a_pass_is_made_once_for_changefeeds_that_differ_in_their_topics_and_ane
             assert made == [made[0], made[0], 2 * made[0]]
             return
     pytest.fail("no seed has tables that share a pass")
+
+
+def test_who_has_some_of_the_tables_of_a_pass_takes_its_rows_out_of_it() -> None:
+    taken = 0
+    for seed in range(20):
+        rng = random.Random(seed)
+        tables = tables_of(rng)
+        schemas: Any = Schemas(tables)
+        feed = compile_feed(load_changefeed("kafka://h:1/t?protocol=canal-json", {}), "default")
+        first, second = (moved(rng, replace(feed, force_replicate=True), topic, tables) for topic in ("u", "v"))
+        chunks, kept = chunks_of(rng, tables, damage=False), Kept()
+        list(run_chunks(chunks, schemas, first, encoded_at_ms=5, kept=kept))
+        for size in (1, 2, 5):
+            wanted = rng.sample(chunks, size)
+            expected = join_records([no_records(), *(alone(chunk, schemas, second) for chunk in wanted)])
+            produced = list(run_chunks(wanted, schemas, second, encoded_at_ms=5, kept=kept))
+            assert sort_records(join_records([no_records(), *produced])).equals(sort_records(expected))
+        taken += kept.taken
+    assert taken > 20
 
 
 def test_changefeeds_of_different_table_routes_share_no_pass() -> None:

@@ -40,6 +40,7 @@ from sorters.core.encode.wire.protocol import EncodedRows
 from sorters.core.flow.ledger import FlowLedger
 from sorters.core.flow.row_ids import sums_of_changes
 from sorters.core.rows.pipeline import EncodedPass
+from sorters.core.rows.shared_pass import PassKey
 from sorters.cut.damaged_records import DamagedRecord, DamagedRecords
 from sorters.cut.raw_cut import RawCut, read_cut
 from sorters.cut.raw_records import ReadsRanges
@@ -67,6 +68,7 @@ def record(table: TableId, *commit_ts: int) -> bytes:
     return SharedRecord(encode_region_batch(RegionBatch(region_id=RegionId(1), may_repeat=False, rows=rows), 1))
 
 
+KEY, OTHER = PassKey("how", ("a", "b")), PassKey("how", ("a", "c"))
 RECORDS = [record(TABLES[0], 5, 11, 12), record(TABLES[1], 13), record(TABLES[0], 14, 30), record(TABLES[2], 31, 2)]
 
 
@@ -174,15 +176,30 @@ def test_a_pass_is_made_by_whoever_comes_first_and_again_after_an_error() -> Non
         made.append(1)
 
     with pytest.raises(CorruptDataError):
-        shared.encoded("key", None, fails)
-    threads = [threading.Thread(target=shared.encoded, args=("key", None, make)) for _ in range(8)]
+        shared.encoded(KEY, None, fails)
+    threads = [threading.Thread(target=shared.encoded, args=(KEY, None, make)) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(60.0)
     assert made == [1]
-    assert shared.encoded("other", None, make) is None
+    assert shared.encoded(OTHER, None, make) is None
     assert made == [1, 1]
+
+
+def test_a_pass_of_more_tables_is_found_by_who_has_some_of_them() -> None:
+    shared = SharedCuts().keep(cut(), raw()).shared
+    assert shared is not None
+    messages = EncodedRows(np.arange(1), pa.nulls(1, pa.binary()), pa.array([b"m"], pa.binary()))
+    passed = cast(EncodedPass, SimpleNamespace(encoded=messages, positions=pa.nulls(1, pa.binary())))
+    assert shared.covering(KEY) is None
+    shared.encoded(PassKey("how", ("x", "y")), None, lambda: None)
+    assert shared.covering(PassKey("how", ("y",))) is None, "nothing is left of its rows"
+    shared.encoded(PassKey("how", ("c", "b", "a")), None, lambda: passed)
+    assert shared.covering(KEY) == (passed, [2, 1])
+    assert shared.covering(PassKey("another", KEY.tables)) is None
+    assert shared.covering(PassKey("how", ("a", "d"))) is None
+    assert shared.covering(PassKey("how", ("c", "b", "a"))) is None, "it has its own"
 
 
 def test_a_cut_that_holds_its_share_of_memory_keeps_no_more_and_counts_against_the_others() -> None:
@@ -198,15 +215,15 @@ def test_a_cut_that_holds_its_share_of_memory_keeps_no_more_and_counts_against_t
         return cast(EncodedPass, SimpleNamespace(encoded=encoded, positions=pa.nulls(1, pa.binary())))
 
     for _ in range(2):
-        assert shared.encoded("first", None, large) is not None
+        assert shared.encoded(KEY, None, large) is not None
     assert len(made) == 1
     for _ in range(2):
-        assert shared.encoded("second", None, large) is not None
+        assert shared.encoded(OTHER, None, large) is not None
     assert len(made) == 3
     for upto_ts in (21, 22):
         other = cuts.keep(cut(upto_ts), raw()).shared
         assert other is not None
-        other.encoded("first", None, large)
+        other.encoded(KEY, None, large)
     assert [cuts.find(cut(upto_ts)) is None for upto_ts in (20, 21, 22)] == [True, False, False]
     cuts.keep(cut(23), raw())
     assert [cuts.find(cut(upto_ts)) is None for upto_ts in (20, 21, 22, 23)] == [True, True, False, False]

@@ -1,0 +1,46 @@
+"""Records of some of the tables of a pass that was made for a changefeed which has more of them."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from sorters.core.encode.wire.protocol import EncodedRows
+from sorters.core.feed.feed import CompiledFeed
+from sorters.core.feed.large_messages import are_too_large
+from sorters.core.mount.alike_tables import AlikeTables
+from sorters.core.records.order import OutputRecords, make_records
+from sorters.core.rows.pipeline import EncodedPass, alike_partitions
+
+
+def route_some(
+    passed: EncodedPass, tables: Sequence[int], feed: CompiledFeed, alike: AlikeTables
+) -> OutputRecords | None:
+    """Return the records of these tables of a pass, in no particular order.
+
+    Args:
+        tables: for each of ``alike``'s tables its number among the pass's.
+        alike: with the topics of this feed; which row is of which table is not asked.
+
+    Returns:
+        None: a pass of these tables alone is to be made. Rows have become two messages, and nobody knows here which
+        table such are of; or a message is too large for a topic, and errors name what was mounted.
+    """
+    if passed.split is not None:
+        return None
+    of_pass = np.full(passed.tables, -1, np.int64)
+    of_pass[list(tables)] = np.arange(len(tables))
+    number = of_pass[passed.number]
+    chosen = np.flatnonzero(number >= 0)
+    rows = pa.array(chosen)
+    encoded = EncodedRows(chosen, passed.encoded.keys.take(rows), passed.encoded.values.take(rows))
+    if are_too_large(encoded, feed.row_message_limit(*alike.topics)):
+        return None
+    route, _ = feed.select(alike.versions[0])
+    is_one = len(set(alike.topics)) == 1
+    topic = pa.repeat(alike.topics[0], len(chosen)) if is_one else alike.named(number[chosen])
+    counts = [feed.partitions[name] for name in alike.topics]
+    # Of the other tables anything will do; where all have one count, it is what is kept for those who have all tables.
+    of_tables = dict(zip(tables, counts, strict=True))
+    partition = alike_partitions(passed, route, [of_tables.get(at, counts[0]) for at in range(passed.tables)])
+    return make_records([topic, pa.array(partition[chosen]), encoded.keys, encoded.values, passed.positions.take(rows)])

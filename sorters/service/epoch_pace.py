@@ -11,9 +11,9 @@ import threading
 import time
 from collections.abc import Callable
 
-EPOCHS_MAX = 16
-"""Most of an epoch's time is spent waiting for ZooKeeper and Kafka; so many keep an interpreter busy all the same, and
-a round of a hundred takes less than a second."""
+EPOCHS_MAX = 12
+"""Most of an epoch's time is spent waiting for ZooKeeper and Kafka; so many keep an interpreter busy all the same. More
+take it from each other, fewer leave it idle."""
 
 REST_S, REST_MAX_S = 0.006, 0.6
 """Between two beats, for each changefeed that is there, and at most."""
@@ -23,7 +23,7 @@ are more changefeeds than permits: cuts of few rows would fill the machine, and 
 QUIET_S, QUIET_RESTS = 0.5, 2
 """Between two beats if nothing has landed, at least; and by how much they are further apart than others where there are
 many changefeeds: a cut without rows costs half of one with some, and moves checkpoints alone."""
-CROWD = 4 * EPOCHS_MAX
+CROWD = 64
 """Changefeeds beyond which each protocol has beats of its own: a round of as many takes as long as beats are apart, and
 shorter ones cost less where changefeeds of all protocols gather and mount rows together."""
 HOLD_MAX_S = 2.0

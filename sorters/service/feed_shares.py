@@ -13,12 +13,17 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import cache
+from typing import Final
 
 from schemas.running_feeds import FeedName, RunningFeeds
 from sorters.core.service.fair_turns import FairTurns
 from sorters.core.service.memory_growth import MemoryGrowth
 from sorters.core.service.quotas import BytesInHand, Pace
 
+MANY: Final = 16
+"""Changefeeds beyond which one computes at a time. Who waits for the interpreter gets it when the other runs a kernel
+of numpy or Arrow, and then the other waits: two that compute, and all who hear of acknowledgements meanwhile, spend
+more on that than kernels at the same time save (docs/decisions/2026-11-28-rounds-of-many-changefeeds.md)."""
 LOOK_S = 0.2
 """How long a thread that is told to stop may go on waiting for its share."""
 
@@ -27,8 +32,8 @@ class FeedShares:
     """Of all changefeeds of a service; from any thread."""
 
     def __init__(self, running: RunningFeeds, cores: int) -> None:
-        """``cores`` is how many changefeeds may compute at once."""
-        self._running = running
+        """``cores`` is how many changefeeds may compute at once where they are few."""
+        self._running, self._cores = running, cores
         self._lock = threading.Lock()
         self._turns = FairTurns[HostedShare](cores)
         self._bytes = BytesInHand[HostedShare]()
@@ -45,6 +50,7 @@ class FeedShares:
             share = HostedShare(self, name, slot, pace)
             if slot is not None:
                 self._shares[slot] = share
+            self._share_turns()
         return share
 
     def longest(self) -> tuple[FeedName, float] | None:
@@ -112,11 +118,16 @@ class FeedShares:
             if share.slot is not None:
                 self._running.clear(share.slot)
                 self._shares.pop(share.slot, None)
+            self._share_turns()
             for other in self._turns.withdraw(share, time.monotonic()):
                 other.granted.set()
             for other in self._bytes.done(share):
                 other.may_hold.set()
             self._turns.forget(share)
+
+    def _share_turns(self) -> None:
+        for other in self._turns.allow(1 if len(self._shares) > MANY else self._cores, time.monotonic()):
+            other.granted.set()
 
 
 class HostedShare:

@@ -51,6 +51,11 @@ class FairTurns(Generic[Name]):
         used_s, at_s = self._used.get(name, (0.0, now_s))
         return used_s * math.exp((at_s - now_s) / LATELY_S)
 
+    def allow(self, turns_max: int, now_s: float) -> list[Name]:
+        """Let so many compute at once from now on, those who do going on; return who gets a turn now."""
+        self._turns_max = max(1, turns_max)
+        return self._give(now_s)
+
     def ask(self, name: Name, now_s: float) -> bool:
         """Tell whether a changefeed that has no turn gets one at once; else it waits."""
         if len(self._holders) < self._turns_max and not self._waiting:

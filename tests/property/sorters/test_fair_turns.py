@@ -14,7 +14,7 @@ NAMES = [f"feed-{number}" for number in range(8)]
     st.integers(1, 4),
     st.lists(
         st.tuples(
-            st.sampled_from(["ask", "end", "withdraw", "forget"]),
+            st.sampled_from(["ask", "end", "withdraw", "forget", "allow"]),
             st.sampled_from(NAMES),
             st.floats(0, 3),
             st.floats(0, 5),
@@ -26,6 +26,7 @@ def test_turns_are_never_too_many_and_none_is_idle_while_somebody_waits(
     turns_max: int, steps: list[tuple[str, str, float, float]]
 ) -> None:
     turns, now_s, has, waits = FairTurns[str](turns_max), 0.0, set[str](), set[str]()
+    went_on = 0
     for what, name, cpu_s, pause_s in steps:
         now_s += pause_s
         if what == "ask" and name not in has | waits:
@@ -44,9 +45,17 @@ def test_turns_are_never_too_many_and_none_is_idle_while_somebody_waits(
             has.update(given_to)
         elif what == "forget":
             turns.forget(name)
+        elif what == "allow":
+            turns_max = 1 + round(cpu_s)
+            given_to = turns.allow(turns_max, now_s)
+            assert waits.issuperset(given_to)
+            waits.difference_update(given_to)
+            has.update(given_to)
+            went_on = len(has)
+        went_on = min(went_on, len(has))
         assert (set(turns.holders), set(turns.waiting)) == (has, waits)
-        assert len(has) <= turns_max
-        assert not waits or len(has) == turns_max
+        assert len(has) <= max(turns_max, went_on)
+        assert not waits or len(has) >= turns_max
 
 
 def run(

@@ -9,7 +9,7 @@ import pytest
 
 from schemas.running_feeds import RunningFeeds, read_threads, running_file
 from sorters.core.service.quotas import BYTES_IN_HAND_MAX, Pace
-from sorters.service.feed_shares import FeedShares, HostedShare
+from sorters.service.feed_shares import MANY, FeedShares, HostedShare
 
 WAIT_S = 20.0
 
@@ -88,6 +88,26 @@ def test_one_computes_at_a_time_and_only_that_one_is_noted(world: World) -> None
                 computing.end()
     assert world.noted == set()
     assert world.shares.longest() is None
+
+
+def test_as_many_compute_as_there_are_cores_and_where_changefeeds_are_many_one(tmp_path: Path) -> None:
+    with RunningFeeds(running_file(tmp_path, "s"), MANY + 1) as running:
+        shares = FeedShares(running, 2)
+        each = [shares.share(("default", str(number)), Pace()) for number in range(MANY)]
+        computing = [Computing(share) for share in each[:2]]
+        assert all(thread.has_begun.wait(WAIT_S) for thread in computing)
+        last = shares.share(("default", "last"), Pace())
+        computing += [Computing(share) for share in (each[2], last)]
+        eventually(shares.others_wait)
+        computing[0].end()
+        assert not any(thread.has_begun.wait(0.2) for thread in computing[2:]), "the second one still computes"
+        computing[1].end()
+        eventually(lambda: sum(thread.has_begun.is_set() for thread in computing[2:]) == 1)
+        assert shares.others_wait()
+        each[3].close()
+        assert all(thread.has_begun.wait(WAIT_S) for thread in computing), "there are few again"
+        for thread in computing[2:]:
+            thread.end()
 
 
 def test_a_turn_is_given_up_while_its_thread_waits_for_kafka(world: World) -> None:

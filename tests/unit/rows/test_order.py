@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from schemas.ids import Ts
 from schemas.sink.position import Position, PositionClass, RowOp
-from sorters.core.records.order import OUTPUT_SCHEMA, drop_repeats, row_positions, sort_records
+from sorters.core.records.order import OUTPUT_SCHEMA, bytes_of, drop_repeats, row_positions, sort_records
 
 POSITIONS = st.builds(
     Position,
@@ -55,3 +55,22 @@ def test_row_positions_of_columns_equal_position_of_each_row(rows: list[tuple[in
     got = row_positions(columns[0], columns[1], op, pa.array([row[3] for row in rows], pa.binary()))
     want = [Position(Ts(ts), PositionClass.ROW, Ts(start), op, key).encode() for ts, start, op, key in rows]
     assert got.to_pylist() == want
+
+
+@settings(deadline=None)
+@given(
+    parts=st.lists(st.lists(st.none() | st.binary(max_size=4), max_size=6), max_size=3),
+    start=st.integers(0, 12),
+    size=st.integers(0, 12),
+)
+def test_the_bytes_of_a_column_are_those_of_its_values_wherever_it_was_cut(
+    parts: list[list[bytes | None]], start: int, size: int
+) -> None:
+    count = sum(map(len, parts))
+    values = pa.chunked_array([pa.array(part, pa.binary()) for part in parts], pa.binary())
+    position = pa.array([b"p"] * count, pa.binary())
+    table = pa.table(
+        [pa.array(["t"] * count), pa.array([0] * count, pa.int32()), values, values, position], schema=OUTPUT_SCHEMA
+    )
+    kept = [value for part in parts for value in part][start : start + size]
+    assert bytes_of(table.slice(start, size), "value") == sum(len(value or b"") for value in kept)

@@ -2,10 +2,10 @@
 
 A whole bus by real processes (:mod:`tests.bench.rig.feeds_bus`), 1,000 rows/s over 50 tables, and 1 to 300 changefeeds:
 a fifth take all tables, the others a tenth of them. One consumer reads a third of each changefeed's partitions, as
-reading all of them takes a quarter of a core: ``p50_s`` and ``p99_s`` are from commit_ts to it over ``sampled`` rows,
-``worst_p99_s`` the p99 of the changefeed whose is the worst. ``cores`` are the
-capture's and its sorter service's (too few where ``ended`` of these have ended meanwhile), ``idle_cores`` theirs once
-nothing is written any more; ``memory_mb`` is the proportional size of all processes of the bus but Kafka;
+reading all of them takes a quarter of a core, and asks for messages ten times a second: ``p50_s`` and ``p99_s`` are
+from commit_ts to it over ``sampled`` rows, ``worst_p99_s`` the p99 of the changefeed whose is the worst. ``cores`` are
+the capture's and its sorter service's (too few where ``ended`` of these have ended meanwhile), ``idle_cores`` theirs
+once nothing is written any more; ``memory_mb`` is the proportional size of all processes of the bus but Kafka;
 ``zookeeper_requests_per_s`` all packets that the server has.
 
 Upstream, Kafka and the consumer share the machine: lag is that of a machine that has to do all of it.

@@ -33,7 +33,6 @@ START_TIMEOUT_S = 240.0
 PROTOCOLS = ("canal-json", "avro", "open-protocol")
 TOPIC_PREFIX = "feed-"
 ALL_TABLES_EVERY = 5
-FETCH_WAIT_MS = 100
 TABLES_SHARE = 10
 
 
@@ -188,7 +187,7 @@ class Arrivals:
                 "enable.auto.commit": False,
                 # Ten answers a second: each request names all partitions, and the broker looks at each of them.
                 "fetch.min.bytes": 64 * 1024 * 1024,
-                "fetch.wait.max.ms": FETCH_WAIT_MS,
+                "fetch.wait.max.ms": 100,
                 "log_level": 3,
             }
         )

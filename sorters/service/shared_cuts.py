@@ -62,8 +62,8 @@ class SharedCut:
         self._lock = threading.Lock()
         self._rows: dict[TableId, RowChanges] = {}
         self._landed: dict[TableId, FlowSum] = {}
-        self._passes: dict[PassKey, _Pass] = {}
-        self._passes_by_how: dict[Hashable, list[_Pass]] = {}
+        self._passes: dict[Hashable, dict[tuple[Hashable, ...], _Pass]] = {}
+        """By both parts of their key."""
 
     def tables(self) -> Set[TableId]:
         """See :class:`~sorters.cut.worker.SharedRows`."""
@@ -99,10 +99,10 @@ class SharedCut:
     def encoded(self, key: PassKey, keeps: object, make: Callable[[], EncodedPass | None]) -> EncodedPass | None:
         """See :class:`~sorters.core.rows.shared_pass.KeptPasses`."""
         with self._lock:
-            kept = self._passes.get(key)
+            alike = self._passes.setdefault(key.how, {})
+            kept = alike.get(key.tables)
             if kept is None and self.held_bytes < KEPT_BYTES_MAX // 2:
-                kept = self._passes[key] = _Pass(key, keeps)
-                self._passes_by_how.setdefault(key.how, []).append(kept)
+                kept = alike[key.tables] = _Pass(key, keeps)
         if kept is None:
             return make()
         with kept.lock:  # whoever makes it only computes
@@ -115,9 +115,10 @@ class SharedCut:
     def covering(self, key: PassKey) -> tuple[EncodedPass, list[int]] | None:
         """See :class:`~sorters.core.rows.shared_pass.KeptPasses`."""
         with self._lock:
-            if key in self._passes:
+            alike = self._passes.get(key.how, {})
+            if key.tables in alike:
                 return None
-            others = list(self._passes_by_how.get(key.how, ()))
+            others = list(alike.values())
         for kept in others:
             numbers = [kept.number_of.get(table) for table in key.tables]
             if None not in numbers:

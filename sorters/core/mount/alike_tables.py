@@ -31,6 +31,8 @@ class AlikeTables:
 
     def named(self, number: IntArray) -> Any:
         """Return the topic of each row, by which of the tables it is of: ``pyarrow.StringArray``."""
+        if len(set(self.topics)) == 1:
+            return pa.repeat(self.topics[0], len(number))
         return pa.array(self.topics, pa.string()).take(pa.array(number))
 
     def literals(self, literal: Callable[[TableVersion], bytes]) -> Any:

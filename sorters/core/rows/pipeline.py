@@ -252,8 +252,7 @@ def route_pass(passed: EncodedPass, feed: CompiledFeed, settings: Settings, alik
         # Rows are numbered part after part, so what is made part by part stands in the order of the messages.
         partition = np.concatenate([partitions_of(part, route, feed.partitions[route.topic]) for part in parts])
     else:
-        is_one = len(set(alike.topics)) == 1
-        topic = pa.repeat(alike.topics[0], len(passed.number)) if is_one else alike.named(passed.number)
+        topic = alike.named(passed.number)
         partition = alike_partitions(passed, route, [feed.partitions[name] for name in alike.topics])
     positions = passed.positions
     named = NamedRows(table=table, topic=route.topic, keys=passed.keys, commit_ts=passed.commit_ts, positions=positions)

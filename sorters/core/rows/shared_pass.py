@@ -196,38 +196,34 @@ class _Passes:
         if several or self._kept is not None:
             versions, topics, chunks = zip(*waiting.groups, strict=True)
             number = np.repeat(np.arange(len(chunks)), [len(chunk) for chunk in chunks])
-            alike = AlikeTables(versions, topics, number)
-            records = None if self._kept is None else self._of_others(self._kept, chunks, alike)
-            if records is not None:
-                yield records
-                return
-        if several:
             try:
-                records = self._together(chunks, alike)
+                records = self._together(chunks, AlikeTables(versions, topics, number), makes=several)
             except BusError as error:
                 # Of which table it is, and whether it is one at all, the tables tell one by one.
                 self.refused += 1
                 if self._on_refused is not None:
                     self._on_refused(error, self.refused)
             else:
-                yield from [records] if records.num_rows else []
-                return
+                if records is not None:
+                    yield from [records] if records.num_rows else []
+                    return
         for version, _, rows in waiting.groups:
             yield from self._alone(version, rows)
 
-    def _of_others(self, kept: KeptPasses, chunks: tuple[RowChanges, ...], alike: AlikeTables) -> OutputRecords | None:
-        """Return the records out of a pass of these tables and more; None: nobody has made one that fits."""
-        covering = kept.covering(self._key(chunks, alike))
-        return None if covering is None else route_some(*covering, self._feed, alike)
-
-    def _together(self, chunks: tuple[RowChanges, ...], alike: AlikeTables) -> OutputRecords:
+    def _together(self, chunks: tuple[RowChanges, ...], alike: AlikeTables, *, makes: bool) -> OutputRecords | None:
+        """Return the records of a pass of all these tables; None: nobody has made one that fits, and unless it
+        ``makes`` one they are run alone.
+        """
         feed, settings, versions = self._feed, self._settings, alike.versions
         if self._kept is None:
             return run_version(join_rows(chunks), versions[0], feed, settings, alike)
+        key = self._key(chunks, alike)
+        covering = self._kept.covering(key)
+        records = None if covering is None else route_some(*covering, feed, alike)
+        if records is not None or not makes:
+            return records
         passed = self._kept.encoded(
-            self._key(chunks, alike),
-            (chunks, versions),
-            lambda: encode_pass(join_rows(chunks), versions[0], feed, settings, alike),
+            key, (chunks, versions), lambda: encode_pass(join_rows(chunks), versions[0], feed, settings, alike)
         )
         return no_records() if passed is None else route_pass(passed, feed, settings, alike)
 

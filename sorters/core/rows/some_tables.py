@@ -37,10 +37,16 @@ def route_some(
     if are_too_large(encoded, feed.row_message_limit(*alike.topics)):
         return None
     route, _ = feed.select(alike.versions[0])
-    is_one = len(set(alike.topics)) == 1
-    topic = pa.repeat(alike.topics[0], len(chosen)) if is_one else alike.named(number[chosen])
     counts = [feed.partitions[name] for name in alike.topics]
     # Of the other tables anything will do; where all have one count, it is what is kept for those who have all tables.
     of_tables = dict(zip(tables, counts, strict=True))
     partition = alike_partitions(passed, route, [of_tables.get(at, counts[0]) for at in range(passed.tables)])
-    return make_records([topic, pa.array(partition[chosen]), encoded.keys, encoded.values, passed.positions.take(rows)])
+    return make_records(
+        [
+            alike.named(number[chosen]),
+            pa.array(partition[chosen]),
+            encoded.keys,
+            encoded.values,
+            passed.positions.take(rows),
+        ]
+    )

@@ -196,8 +196,12 @@ class Kept(SharedCut):
         super().__init__(
             Cut(after_ts=Ts(0), upto_ts=Ts(1), start=(), end=(), may_repeat=False, ddl_end=0), RawCut([], 0)
         )
-        self.passes = self._passes
         self.taken = 0
+
+    @property
+    def passes(self) -> list[object]:
+        """Those that were made."""
+        return [kept for alike in self._passes.values() for kept in alike.values()]
 
     def covering(self, key: PassKey) -> tuple[EncodedPass, list[int]] | None:
         covering = super().covering(key)

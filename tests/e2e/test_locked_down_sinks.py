@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,6 +30,7 @@ from compose.stack.secure.certificates import write_private
 from compose.stack.secure.folder import StackSecrets
 from consumers.control.changefeeds.store import ChangefeedRequest
 from consumers.control.cluster.capture_registry import list_captures
+from consumers.verify.border import snapshot
 from consumers.verify.core.outcome import Verdict
 from consumers.verify.table_check import TablePair
 from producers.region_server.generator import Generator, GeneratorOptions
@@ -40,7 +42,7 @@ from tests.support.control.lasting_session import lasting_session
 from tests.support.database.apply import rows, run_sql
 from tests.support.database.bank import Bank
 from tests.support.database.mariadb import started_or_skip
-from tests.support.database.verify import MariaDbSource, table_check
+from tests.support.database.verify import MariaDbSource, connector, table_check
 from tests.support.lakes.lake import Lake
 from tests.support.processes.bus import create_from_the_start, wait_checkpoint, wait_until
 from tests.support.processes.secure_bus import region_server_tls, with_parameters
@@ -263,15 +265,20 @@ def verify_while_it_moves(locked: Locked) -> None:
 
     source = MariaDbSource(locked.mariadb, prepare)
     check = table_check(source, feed, range_rows=7, wait_s=15.0)
-    newest = "SELECT MAX(commit_ts) FROM tidebus.position"
+    pairs = [
+        TablePair(source=("upstream", table), destination=(schema, table), partition_of=partition_of((schema, table)))
+        for schema, _, table in (name.partition(".") for name in tables.values())
+    ]
+
+    def have_moved(seen_ts: Ts) -> bool:
+        """Ask the partitions of these tables: another one's watermark says nothing of them."""
+        with snapshot(connector(locked.mariadb), feed) as seen:
+            return all(seen.borders[pair.partition_of(len(seen.borders))].ts > seen_ts for pair in pairs)
+
     for _ in range(VERIFICATIONS):
         seen_ts = max(source.asked, default=Ts(0))
-        wait_until(lambda ts=seen_ts: rows(locked.mariadb, newest)[0][0] > ts, CATCH_UP_S, "rows", locked.bus)  # type: ignore[misc]
-        for name in tables.values():
-            schema, _, table = name.partition(".")
-            pair = TablePair(
-                source=("upstream", table), destination=(schema, table), partition_of=partition_of((schema, table))
-            )
+        wait_until(partial(have_moved, seen_ts), CATCH_UP_S, "rows of both tables", locked.bus)
+        for pair in pairs:
             outcome = check.check(pair)
             assert (outcome.verdict, outcome.source_proof.rows) == (Verdict.SAME, locked.bank.accounts), outcome
     assert len(set(source.asked)) >= VERIFICATIONS, source.asked

@@ -185,9 +185,11 @@ class Arrivals:
                 "bootstrap.servers": kafka,
                 "group.id": "feeds",
                 "enable.auto.commit": False,
-                # Ten answers a second: each request names all partitions, and the broker looks at each of them.
+                # Ten answers a second: each request names all partitions, and the broker looks at each of them. So an
+                # answer takes what a partition gets in a tenth of a second while a changefeed catches up.
                 "fetch.min.bytes": 64 * 1024 * 1024,
                 "fetch.wait.max.ms": 100,
+                "max.partition.fetch.bytes": 16 * 1024 * 1024,
                 "log_level": 3,
             }
         )

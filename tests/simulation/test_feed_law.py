@@ -7,6 +7,7 @@ Each schedule is a random list of steps for :mod:`tests.simulation.feed_world`; 
 
 import os
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -41,8 +42,7 @@ def _forgetful(self: Delegate, downstream: Any, locks: Iterable[Any], **more: An
 
 
 def _blind(*arguments: Any, **more: Any) -> ScanSnapshot:
-    snapshot = take_snapshot(*arguments, **more)
-    return ScanSnapshot(tuple((key, head, None) for key, head, _ in snapshot.entries))
+    return replace(take_snapshot(*arguments, **more), locks={})
 
 
 _subscribe = Delegate.subscribe

@@ -23,19 +23,22 @@ SCAN_EVENT_BYTES = 32 * 1024
 class ScanSnapshot:
     """Keys of a range that have something to send, in order, as of one moment. Versions never change, so heads do."""
 
-    entries: tuple[tuple[bytes, Write | None, Lock | None], ...]
+    keys: list[bytes]
+    heads: list[Write | None]
+    """The newest version of each key."""
+    locks: dict[bytes, Lock]
+    """Those that will be versions."""
 
 
 def take_snapshot(data: RegionData, start: bytes, end: bytes, checkpoint_ts: Ts) -> ScanSnapshot:
     """Keep the newest version of every key changed after ``checkpoint_ts``, and every lock that will be a version."""
     writes = data.writes
-    heads: dict[bytes, Write] = {
-        key: head for key in data.keys_between(start, end) if (head := writes[key]).commit_ts > checkpoint_ts
-    }
+    keys = [key for key in data.keys_between(start, end) if writes[key].commit_ts > checkpoint_ts]
     locks = {key: lock for key, lock in data.locked_between(start, end) if lock.writes_data}
-    # Old values of locked keys come from their newest version, also where it is not above the checkpoint.
-    keys = sorted({*heads, *locks}) if locks else list(heads)
-    return ScanSnapshot(tuple((key, writes.get(key), locks.get(key)) for key in keys))
+    if locks:
+        # Old values of locked keys come from their newest version, also where it is not above the checkpoint.
+        keys = sorted({*keys, *locks})
+    return ScanSnapshot(keys, [writes.get(key) for key in keys], locks)
 
 
 def scan(
@@ -44,7 +47,8 @@ def scan(
     """Yield the events of the scan; the last one ends with INITIALIZED. Lazy: stop whenever the downstream stops."""
     build = EventBuilder(downstream, event_bytes)
     checkpoint_ts = downstream.checkpoint_ts
-    for key, head, lock in snapshot.entries:
+    for key, head in zip(snapshot.keys, snapshot.heads, strict=True):
+        lock = snapshot.locks.get(key)
         if lock is not None and downstream.sees(lock.txn.txn_source):
             add_prewrite(build, key, lock, head.value if head is not None else b"")
         write = head

@@ -13,6 +13,9 @@ OF_CAPTURE: Final = (50_000, 5, 200)
 OF_SORTERS: Final = (10_000, 3, 300)
 """Sooner than a capture, all of them after ten million: what a cut leaves in cycles may hold its rows."""
 
+OF_UPSTREAM: Final = (50_000, 5, 1000)
+"""A region server's rows refer to nothing that refers to them: all of them, some millions, in one look is too long."""
+
 
 def spare_old_objects(thresholds: tuple[int, int, int]) -> None:
     """Look at young objects only, but for once in a long time. What references count is freed at once as ever."""

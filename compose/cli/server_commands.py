@@ -25,6 +25,7 @@ from compose.cli.options.logs import log_options
 from compose.cli.options.names import cluster_option, data_dir_option, recording_option, upstream_option
 from compose.cli.options.server_file import server_file_option
 from compose.cli.options.spark import sorter_options
+from compose.collector import OF_UPSTREAM, spare_old_objects
 from compose.quick_imports import quick_imports
 from schemas.ids import UpstreamId
 
@@ -159,6 +160,7 @@ def region_server(
     if any((ca, cert, key)) and not all((ca, cert, key)):
         raise click.UsageError("--ca, --cert and --key come together")
 
+    spare_old_objects(OF_UPSTREAM)
     run(
         RunOptions(
             server=RegionServerOptions(

@@ -15,6 +15,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any
 
+from compose.collector import OF_UPSTREAM, spare_old_objects
 from producers.region_server.generator import Generator, GeneratorOptions
 from producers.region_server.server import RegionServer, RegionServerOptions
 from tests.bench.rig.made_rows import POOL_ROWS, MadeScans
@@ -75,6 +76,7 @@ def upstream() -> Iterator[Upstream]:
 
 def serve() -> None:
     """Take orders until standard input ends."""
+    spare_old_objects(OF_UPSTREAM)
     made = MadeScans()
     with RegionServer(RegionServerOptions(min_ts_interval_ms=RESOLVED_MS)) as server:
         print(server.pd_address, flush=True)

@@ -80,7 +80,7 @@ class PulledUpstream:
 
     def open_frontier(self) -> FrontierTopic:
         """See there."""
-        return FrontierTopic(self._options.kafka, self._topics.frontier)
+        return FrontierTopic(self._options.kafka, self._topics.frontier, publishes=True)
 
     def new_ddl_feed(self, frontier: FrontierRecord | None) -> DdlFeed:
         """See there."""

@@ -21,6 +21,10 @@ _shared: "WeakValueDictionary[tuple[tuple[str, object], ...], AdminClient]" = We
 """Admin clients by their settings."""
 _sharing = threading.Lock()
 _Client = TypeVar("_Client")
+RECONNECT_MS: Final = 20
+"""Before a broker is tried again, the first time; it doubles each time, up to ten seconds. librdkafka also lets half of
+it pass between connections to two brokers, and a broker is another one once it has said who it is: with its default of
+100 ms each client can ask its first question 50 ms later."""
 SAY_AGAIN_S: Final = 30.0
 """Between two lines of one client that say the same: a broker that is away makes it say so several times a second."""
 _TEXTS_MAX: Final = 100
@@ -71,7 +75,9 @@ def shared_admin(config: Mapping[str, object], log: logging.Logger | None = None
 
 def _made(kind: Callable[..., _Client], config: Mapping[str, object], log: logging.Logger | None) -> _Client:
     try:
-        return kind(dict(config), **({} if log is None else {"logger": ClientWords(log)}))
+        return kind(
+            {"reconnect.backoff.ms": RECONNECT_MS, **config}, **({} if log is None else {"logger": ClientWords(log)})
+        )
     except (KafkaException, TypeError, ValueError) as error:
         # A file that is not there or no PEM, a key that does not fit its certificate, a value that is none.
         reason = error.args[0].str() if isinstance(error, KafkaException) else error

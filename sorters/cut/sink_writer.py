@@ -21,6 +21,7 @@ from confluent_kafka import KafkaError, KafkaException, Message
 
 from edges.kafka.clients import kafka_producer
 from edges.kafka.errors import address_of
+from edges.kafka.producer import rest_of_head_start
 from edges.kafka.producer_meter import STATISTICS, ProducerMeter
 from schemas.errors import BusError
 from schemas.producer_figures import NO_PRODUCER, ProducerFigures
@@ -97,6 +98,8 @@ class SinkWriter:
         self._producer = kafka_producer(
             {**config, **limits, "on_delivery": self._on_delivery, "error_cb": self._on_error}
         )
+        self._made_at_s: float | None = time.monotonic() if config.get("enable.idempotence") else None
+        """By the monotonic clock; None: it has had its head start, or needs none."""
 
     def write(self, records: OutputRecords, fence: bytes = NO_FENCE, note: WatermarkNote | None = None) -> None:
         """Queue records; those of a partition are sent in this order. ``fence`` stands in each of them
@@ -105,6 +108,10 @@ class SinkWriter:
         Raises:
             BusError: these or some before cannot be sent, or Kafka does not answer.
         """
+        if self._made_at_s is not None:
+            with self._waiting():
+                rest_of_head_start(self._made_at_s)
+            self._made_at_s = None
         headers = {FENCE_HEADER: fence} if fence else {}  # one for all rows: the client has copied it when it returns
         if note is None:
             self._queue(records, headers)

@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,7 +11,7 @@ from confluent_kafka import KafkaException
 from edges.kafka.access import KafkaAccess
 from edges.kafka.errors import HistoryLostError, KafkaUnreachableError
 from edges.kafka.offsets import TopicReader
-from edges.kafka.producer import ordered_producer
+from edges.kafka.producer import ordered_producer, rest_of_head_start
 from edges.kafka.tail import decoded_frontier
 from schemas.errors import Action, BusError
 from schemas.rawlog.frontier import NOBODYS, FrontierRecord, encode_frontier, follow_frontier, widened
@@ -44,9 +45,14 @@ class FrontierLostError(BusError):
 class FrontierTopic:
     """Reads and writes one upstream's frontier topic. Not thread-safe; close it."""
 
-    def __init__(self, kafka: KafkaAccess, topic: str) -> None:
+    def __init__(self, kafka: KafkaAccess, topic: str, *, publishes: bool = False) -> None:
+        """``publishes``: make the producer now, so that it has its head start when it is needed."""
         self._kafka, self._topic = kafka, topic
         self._producer: Any = None
+        self._made_at_s = 0.0
+        """When the producer was made, by the monotonic clock."""
+        if publishes:
+            self._make_producer()
         self._reader = TopicReader(
             kafka.config(), topic, fetch_wait_ms=FETCH_WAIT_MS, timeout_s=READ_TIMEOUT_S, log=log
         )
@@ -59,9 +65,8 @@ class FrontierTopic:
                 goes on must read the topic first.
         """
         if self._producer is None:
-            self._producer = ordered_producer(
-                {**self._kafka.config(), "linger.ms": 0, "message.timeout.ms": int(PUBLISH_TIMEOUT_S * 1000)}, log
-            )
+            self._make_producer()
+        rest_of_head_start(self._made_at_s)
         outcome: list[tuple[Any, Any]] = []
         with self._errors("publishing a record"):
             self._producer.produce(
@@ -156,6 +161,12 @@ class FrontierTopic:
         """Close the clients; nothing is buffered, because :meth:`publish` waits."""
         with contextlib.suppress(Exception):
             self._reader.close()
+
+    def _make_producer(self) -> None:
+        self._producer = ordered_producer(
+            {**self._kafka.config(), "linger.ms": 0, "message.timeout.ms": int(PUBLISH_TIMEOUT_S * 1000)}, log
+        )
+        self._made_at_s = time.monotonic()
 
     @contextlib.contextmanager
     def _errors(self, doing: str) -> Iterator[None]:

@@ -115,10 +115,11 @@ class DdlFeed:
             RawTopicError: the ddl topic cannot be made or read.
             DeliveryFailedError: the snapshot is not acknowledged.
         """
+        # First, so that it has its head start before a snapshot is landed.
+        self._producer = producer = raw_log_producer(self._kafka, self._settings.compression, self._ending.kafka_error)
         ensure_raw_topics(self._kafka, self.topics, self._settings.raw_log)
         landed = list(self._read_topic())
         book = DdlBook(landed)
-        self._producer = producer = raw_log_producer(self._kafka, self._settings.compression, self._ending.kafka_error)
         records = [record for _, record in landed]
         if book.snapshot_ts is None:
             records += self._land_snapshot(book, producer, self._snapshot_ts(records))

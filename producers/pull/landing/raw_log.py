@@ -32,8 +32,8 @@ MAY_PASS: Final = (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS)
 SEGMENT_MS_MIN: Final = 60 * 1000
 RECORD_OVERHEAD_BYTES: Final = 512
 """What a topic counts of a record beside its value: the head of its batch, the lengths of its fields."""
-QUIETER: Final = {"reconnect.backoff.ms": 500, "log.connection.close": False}
-"""For every client: an absent broker is asked twice a second and not twenty times, each with a line in the log."""
+QUIETER: Final = {"log.connection.close": False}
+"""For every client: a broker may close what is idle."""
 kafka_log = logging.getLogger("producers.kafka")
 """librdkafka's own words."""
 

@@ -2,15 +2,18 @@
 
 import gc
 import pickle
+import time
 import weakref
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from edges.kafka import clients
 from edges.kafka.access import KafkaAccess, check_settings
 from edges.kafka.clients import kafka_admin, kafka_consumer, kafka_producer, shared_admin
 from edges.kafka.errors import KafkaSettingsError
+from edges.kafka.producer import rest_of_head_start
 from edges.kafka.settings import KAFKA_KEYS
 from schemas.errors import ConfigError
 
@@ -205,6 +208,23 @@ def test_clients_take_a_checked_access() -> None:
     kafka_consumer({**config, "group.id": "g"}).close()
     kafka_producer(config)
     kafka_admin(config)
+
+
+def test_clients_try_a_broker_again_soon_unless_an_operator_says_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[dict[str, object]] = []
+    monkeypatch.setattr(clients, "Producer", made.append)
+    kafka_producer({"bootstrap.servers": "k:1"})
+    kafka_producer(KafkaAccess("k:1", {"reconnect.backoff.ms": "300"}).config())
+    assert [config["reconnect.backoff.ms"] for config in made] == [20, "300"]
+
+
+def test_producer_is_left_alone_until_it_is_old_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr(time, "monotonic", lambda: 50.0)
+    monkeypatch.setattr(time, "sleep", slept.append)
+    rest_of_head_start(49.97)
+    rest_of_head_start(40.0)
+    assert slept == pytest.approx([0.07, 0.0])
 
 
 def test_admin_client_is_shared_by_those_with_the_same_settings_while_any_of_them_has_it() -> None:

@@ -31,6 +31,8 @@ log = logging.getLogger(__name__)
 
 SLOW_BROKER_S: Final = 5.0
 """A record that waits longer for its acknowledgement is shown as the reason why nothing lands."""
+_LOOK_S, _REST_S = 0.005, 0.05
+"""Between two turns while a record waits for its acknowledgement, and else."""
 SEVERAL_REGIONS: Final = RegionId(0)
 """A batch's region_id when its rows come from more than one."""
 
@@ -76,9 +78,9 @@ class LandingSettings:
     batch_rows_max: int = 2_000
     buffer_bytes_max: int = 1 << 20
     """Of a span's values that wait for company: a few records' worth; large rows must not wait by the thousand."""
-    linger_s: float = 0.005
-    """How long a row waits for company; a tenth of the landing's share of the latency budget
-    (docs/decisions/2026-11-22-latency-budget.md)."""
+    linger_s: float = 0.15
+    """How long a row waits for company where its span's next resolved ts, which takes it along, is longer in coming:
+    no row leaves the raw log before that (docs/decisions/2026-11-30-rows-wait-for-company.md)."""
     in_flight_bytes_max: int = 64 << 20
     """Sent and not acknowledged; beyond it the feed takes nothing more."""
     record_bytes_max: int = RAW_MESSAGE_BYTES_MAX
@@ -185,18 +187,20 @@ class Landing:
         Raises:
             LandingHaltedError, DeliveryFailedError: see :meth:`rows`; or Kafka did not take a record.
         """
-        linger_s = self._settings.linger_s
-        for (span, may_repeat), buffer in list(self._buffers.items()):
-            if now_s - buffer.since_s >= linger_s:
-                self._send(span, may_repeat, buffer)
-                del self._buffers[span, may_repeat]
+        due_s = now_s - self._settings.linger_s
+        while self._buffers:
+            (span, may_repeat), buffer = next(iter(self._buffers.items()))
+            if buffer.since_s > due_s:
+                break  # the oldest stand first
+            self._send(span, may_repeat, buffer)
+            del self._buffers[span, may_repeat]
         self._producer.poll(0)
         if self._failure is not None:
             raise self._failure
         if self.book.has_moved:
             self.book.has_moved = False
             self._on_landed()
-        return linger_s if self._buffers or self._in_flight else 0.05
+        return _LOOK_S if self._in_flight else _REST_S
 
     def saturated(self) -> bool:
         """Say whether too much waits for the broker."""

@@ -1,5 +1,6 @@
 """The landing shell over a fake broker: what fails never counts as landed, and what is too large is named."""
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -88,10 +89,10 @@ def change(ts: int, value: bytes = b"v", key: bytes = b"k") -> Change:
     return ts, ts - 1, 1, key, value, b"", 0
 
 
-def landing(producer: FakeProducer, **settings: Any) -> Landing:
+def landing(producer: FakeProducer, *, linger_s: float = 0.0, **settings: Any) -> Landing:
     book = LandingBook(CaptureId("c"), 4)
     made = Landing(
-        book, producer, topic="t", partitions=4, schema_id=1, settings=LandingSettings(linger_s=0.0, **settings)
+        book, producer, topic="t", partitions=4, schema_id=1, settings=LandingSettings(linger_s=linger_s, **settings)
     )
     made.book.assign(TABLE, Ts(0))
     return made
@@ -109,6 +110,24 @@ def test_landing_when_resolved_then_buffered_rows_are_sent_first_and_count_once_
     producer.deliver(0, 9)
     made.turn(1e9)
     assert made.book.report().landed_ts[TABLE] == 6
+
+
+def test_landing_when_rows_have_waited_long_enough_then_they_go_without_a_resolved_ts_and_younger_ones_stay(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    producer, younger, now_s = FakeProducer(), TableSpan.of_table(TableId(46)), [10.0]
+    made = landing(producer, linger_s=0.15)
+    made.book.assign(younger, Ts(0))
+    monkeypatch.setattr(time, "monotonic", lambda: now_s[0])
+    made.rows(TABLE, RegionId(7), [change(3)], may_repeat=False)
+    now_s[0] = 10.1
+    made.rows(younger, RegionId(8), [change(4)], may_repeat=False)
+    made.rows(TABLE, RegionId(7), [change(5)], may_repeat=False)
+    seen: list[list[list[int]]] = []
+    for turn_s in (10.14, 10.16, 10.24, 10.26):
+        made.turn(turn_s)
+        seen.append([batch.rows.commit_ts.tolist() for batch in map(decode_region_batch, producer.values)])
+    assert seen == [[], [[3, 5]], [[3, 5]], [[3, 5], [4]]]
 
 
 def test_landing_when_rows_may_repeat_then_they_go_into_records_of_their_own() -> None:

@@ -5,6 +5,7 @@ tenth of them by their filter; canal-json, Avro and open-protocol in turns.
 """
 
 import contextlib
+import gc
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -212,6 +213,7 @@ class Arrivals:
         """Return the lags of row messages that arrive within ``seconds``, in seconds, by changefeed."""
         lags: dict[str, list[float]] = {}
         until = time.monotonic() + seconds
+        gc.disable()  # messages refer to nothing that refers to them; looking for that took half of this process's time
         while time.monotonic() < until:
             messages: list[Any] = self._consumer.consume(10_000, timeout=0.02)
             arrived_s = time.time()
@@ -221,6 +223,7 @@ class Arrivals:
                 if position[POSITION_CLASS_AT] == PositionClass.ROW:
                     commit_ts = Ts(int.from_bytes(position[:POSITION_CLASS_AT], "big"))
                     lags.setdefault(_feed_of(message.topic()), []).append(arrived_s - physical_ms(commit_ts) / 1000)
+        gc.enable()
         return lags
 
     def close(self) -> None:

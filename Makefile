@@ -57,7 +57,8 @@ installed: .venv/.stamp-project .venv/.stamp-fetched
 	$(BIN)/python -m compose.stack.jars
 	@touch $@
 
-.venv/.stamp-jars: compose/stack/class_archives.py .venv/.stamp-fetched .venv/.stamp-project
+.venv/.stamp-jars: compose/stack/class_archives.py compose/stack/spark_home.py compose/stack/spark_files.py
+.venv/.stamp-jars: sorters/spark/connector.py .venv/.stamp-fetched .venv/.stamp-project
 	$(BIN)/tidebus setup
 	@touch $@
 

@@ -33,8 +33,10 @@ def setup(spark_only: bool) -> None:
     Without --spark-only it also notes which classes their JVMs load, by which these start sooner.
     """
     from compose.stack.jars import PARTS, SPARK_PARTS, fetch
+    from compose.stack.spark_home import make_spark_home
 
     fetch(SPARK_PARTS if spark_only else PARTS, echo)
+    make_spark_home()
     if not spark_only:
         from compose.stack.archive_setup import make_archives
 

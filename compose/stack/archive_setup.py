@@ -8,7 +8,7 @@ from typing import Final
 
 from compose.ports import free_ports
 from compose.stack.children import Child, Nursery
-from compose.stack.class_archives import make_archive, spark_class_path
+from compose.stack.class_archives import make_archive
 from compose.stack.jars import Say, kafka_jars, registry_home
 from compose.stack.parts import (
     READY_S,
@@ -21,7 +21,7 @@ from compose.stack.parts import (
     zookeeper_class_path,
     zookeeper_ready,
 )
-from compose.stack.spark_files import name_spark_files
+from compose.stack.spark_files import name_spark_files, spark_class_path
 
 END_S: Final = 120.0
 """How long a JVM may take to end: it writes its archive then, in some seconds on an idle machine."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Final, Literal
 
-from compose.stack.jars import Say, cache_dir, pyspark_jars
+from compose.stack.jars import Say, cache_dir
 from compose.stack.java import find_java
 
 Kind = Literal["spark", "kafka", "zookeeper", "registry"]
@@ -26,7 +26,8 @@ def archive_of(kind: Kind, class_path: Iterable[Path]) -> Path:
     seen = hashlib.sha256(_java_edition().encode())
     for file in class_path:
         status = file.stat()
-        seen.update(f"\n{file} {status.st_size} {int(status.st_mtime)}".encode())
+        # Environments that share a cache may have the same jars by links of their own: one archive is for all of them.
+        seen.update(f"\n{file.resolve()} {status.st_size} {int(status.st_mtime)}".encode())
     return cache_dir() / "classes" / f"{kind}-{seen.hexdigest()[:16]}.jsa"
 
 
@@ -34,11 +35,6 @@ def archive_flags(kind: Kind, class_path: Iterable[Path]) -> list[str]:
     """Return the options by which a JVM starts from its archive; none where there is no archive."""
     archive = archive_of(kind, class_path)
     return [f"-XX:SharedArchiveFile={archive}", *_QUIET] if archive.is_file() else []
-
-
-def spark_class_path() -> list[Path]:
-    """Return the jars that Spark's JVM starts with."""
-    return sorted(pyspark_jars().glob("*.jar"))
 
 
 def make_archive(kind: Kind, class_path: Iterable[Path], use: Callable[[Sequence[str]], None], say: Say) -> None:

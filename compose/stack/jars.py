@@ -91,8 +91,13 @@ def spark_jars(say: Say = print) -> list[Path]:
     return sorted(jar for part in SPARK_PARTS for jar in _fetched(part, say).glob("*.jar"))
 
 
+def pinned_spark_jars() -> list[Path]:
+    """Return those jars in the cache, as they are. Without Iceberg there are no lake tables, and all else is."""
+    return sorted(jar for part in SPARK_PARTS for jar in part_dir(part).glob("*.jar"))
+
+
 def cached_spark_jars() -> list[Path]:
-    """Return those jars from the cache; nothing is fetched. Without Iceberg there are no lake tables, and all else is.
+    """Return those jars from the cache; nothing is fetched.
 
     Raises:
         JarsMissingError: the Kafka connector is not there.
@@ -101,10 +106,10 @@ def cached_spark_jars() -> list[Path]:
     folder = part_dir("spark")
     if not folder.is_dir():
         raise JarsMissingError("spark's kafka connector is not in the cache; run `tidebus setup`", folder=folder)
-    folders = [part_dir(part) for part in SPARK_PARTS if part_dir(part).is_dir()]
-    for folder in folders:
-        check_part(folder)
-    return sorted(jar for folder in folders for jar in folder.glob("*.jar"))
+    for part in SPARK_PARTS:
+        if part_dir(part).is_dir():
+            check_part(part_dir(part))
+    return pinned_spark_jars()
 
 
 def fetch(parts: Iterable[Part], say: Say = print) -> None:

@@ -1,15 +1,18 @@
-"""Tells Spark where the jars are on this machine that it needs beside its own."""
+"""Tells Spark where the jars are on this machine that it needs beside its own, and how its JVM starts sooner."""
 
 import os
+from pathlib import Path
 
-from compose.stack.class_archives import archive_flags, spark_class_path
-from compose.stack.jars import cached_spark_jars
+from compose.stack.class_archives import archive_flags
+from compose.stack.jars import cached_spark_jars, pinned_spark_jars
 from compose.stack.java import find_java
-from sorters.spark.session import SPARK_JARS_ENV, SPARK_JVM_ENV
+from compose.stack.spark_home import HOME_ENV, home_jars, usable_spark_home
+from sorters.spark.connector import SPARK_CLASS_PATH_ENV, SPARK_JARS_ENV
+from sorters.spark.session import SPARK_JVM_ENV
 
 
 def name_spark_files() -> None:
-    """Tell :mod:`sorters.spark.session`, in this process and what it starts, where the jars are, unless it was told.
+    """Tell :mod:`sorters.spark`, in this process and what it starts, where the jars are, unless it was told.
 
     A process that serves fetches nothing: the jars are those of ``tidebus setup``, or of whoever set the variable.
 
@@ -20,6 +23,22 @@ def name_spark_files() -> None:
     """
     find_java()
     if SPARK_JARS_ENV not in os.environ:
-        os.environ[SPARK_JARS_ENV] = ",".join(str(jar) for jar in cached_spark_jars())
+        os.environ[SPARK_JARS_ENV] = ",".join(map(str, cached_spark_jars()))
+    if SPARK_CLASS_PATH_ENV not in os.environ:
+        os.environ[SPARK_CLASS_PATH_ENV] = os.pathsep.join(map(str, _on_class_path(os.environ[SPARK_JARS_ENV])))
+    if HOME_ENV not in os.environ and (home := usable_spark_home()) is not None:
+        os.environ[HOME_ENV] = str(home)
     if SPARK_JVM_ENV not in os.environ:
         os.environ[SPARK_JVM_ENV] = " ".join(archive_flags("spark", spark_class_path()))
+
+
+def spark_class_path() -> list[Path]:
+    """Return the jars that Spark's JVM starts with where all is as ``tidebus setup`` has made it."""
+    return [*pinned_spark_jars(), *home_jars()]
+
+
+def _on_class_path(named: str) -> list[Path]:
+    """Return the pinned ones, if all are named: beside a connector of another version they must not be."""
+    pinned = pinned_spark_jars()
+    is_theirs = not pinned or not {*map(str, pinned)} <= {*named.split(",")}
+    return [] if is_theirs or any(os.pathsep in str(jar) for jar in pinned) else cached_spark_jars()

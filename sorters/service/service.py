@@ -44,8 +44,9 @@ from sorters.service.registration import ServiceNode, service_info
 from sorters.service.shared_log import SharedLog, SharedSources
 from sorters.service.shared_spark import SharedSpark
 from sorters.service.vitals import Vitals
+from sorters.spark.connector import SUBMITTED_ENV
 from sorters.spark.jobs.spark_counts import OF_PROCESS
-from sorters.spark.session import DRIVER_MEMORY, SUBMITTED_ENV, create_session, event_log_settings
+from sorters.spark.session import DRIVER_MEMORY, create_session, event_log_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

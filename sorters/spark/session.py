@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 from schemas.errors import BusError
 from schemas.redaction import REDACT_VARIABLE, Redaction, redaction
-from sorters.log.failures import SparkJarsMissingError, SparkStartError, bus_error
+from sorters.log.failures import SparkStartError, bus_error
 from sorters.spark.addresses import DRIVER_HOST, LOCAL_IP_ENV, LOOPBACK, PUBLIC_NAME_ENV, driver_host
+from sorters.spark.connector import SUBMITTED_ENV, jar_settings
 from sorters.spark.jvm_pulse import JvmPulse
 from sorters.spark.security import security_settings, split_secrets
 from sorters.spark.worker import python_daemon
@@ -32,12 +33,8 @@ log = logging.getLogger(__name__)
 
 BLOCK_BYTES_PER_ARROW_BATCH = 8 * 1024 * 1024
 """What Spark hands to Python at once, in blocks of some 512 KiB (:mod:`sorters.core.records.runs`)."""
-SPARK_JARS_ENV = "TIDEBUS_SPARK_JARS"
-"""Comma-separated paths of the Kafka connector's jars."""
 SPARK_JVM_ENV = "TIDEBUS_SPARK_JVM"
 """Options of the driver's JVM that are this machine's: from which archive of classes it starts."""
-SUBMITTED_ENV = "PYSPARK_GATEWAY_PORT"
-"""Set where ``spark-submit`` has started this process, whose JVM is then that one."""
 SHIPPED_PACKAGES = ("schemas", "edges", "sorters")
 CODE_ZIP = "tidebus-code.zip"
 LIBRARIES_FOLDER = "tidebus-executors"
@@ -77,21 +74,6 @@ Session = Callable[[], "SparkSession"]
 """Returns the session, and starts it if need be."""
 
 
-def connector_jars() -> str:
-    """Return the Kafka connector's jars, comma-separated. Spark itself is never asked to fetch any.
-
-    Raises:
-        SparkJarsMissingError: nobody says where they are.
-    """
-    jars = os.environ.get(SPARK_JARS_ENV)
-    if not jars:
-        raise SparkJarsMissingError(
-            "nobody says where the jars of spark's kafka connector are: run `tidebus setup`, or name jars of your own",
-            variable=SPARK_JARS_ENV,
-        )
-    return jars
-
-
 def jvm_options(*, local: bool) -> str:
     """Return options of the driver's JVM that are the same on every machine."""
     options = [f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"]
@@ -120,6 +102,7 @@ def create_session(
     """
     settings = _settings(master, app, data_dir.resolve(), driver_memory)
     settings |= security_settings(master, {key: _where_it_is(key, value) for key, value in (conf or {}).items()})
+    settings |= jar_settings(master, settings)
     if EXECUTOR_PATH in settings:
         settings[EXECUTOR_PATH] = _with_code(settings[EXECUTOR_PATH])
     os.environ["PYSPARK_PYTHON"] = os.environ.get("PYSPARK_PYTHON") or sys.executable
@@ -179,7 +162,6 @@ def _settings(master: str, app: str, data_dir: Path, driver_memory: str) -> dict
     settings = {
         "spark.master": master,
         "spark.app.name": app,
-        "spark.jars": connector_jars(),
         "spark.driver.memory": driver_memory,
         "spark.sql.warehouse.dir": str(data_dir / "warehouse"),
         "spark.sql.adaptive.enabled": "false",

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from compose.stack.jars import spark_jars
-from sorters.spark.session import SPARK_JARS_ENV
+from sorters.spark.connector import SPARK_JARS_ENV
 from tests.bench.plot import draw
 
 BENCHES = {

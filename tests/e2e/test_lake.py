@@ -28,7 +28,7 @@ from producers.region_server.generator import Generator, GeneratorOptions
 from producers.region_server.kv.store import ClusterStore
 from producers.region_server.server import RegionServer, RegionServerOptions
 from schemas.ids import TableId, Ts, UpstreamId
-from sorters.spark.session import SPARK_JARS_ENV
+from sorters.spark.connector import SPARK_JARS_ENV
 from tests.support.control.lasting_session import lasting_session
 from tests.support.database.bank import Bank
 from tests.support.lakes.duckdb_lake import assert_duckdb_reads_the_same

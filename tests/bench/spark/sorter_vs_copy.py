@@ -25,7 +25,8 @@ from pyspark.sql import SparkSession
 
 from compose.stack.local import Addresses, LocalStack
 from compose.stack.spark_files import name_spark_files
-from sorters.spark.session import DRIVER_MEMORY, connector_jars, create_session
+from sorters.spark.connector import connector_jars
+from sorters.spark.session import DRIVER_MEMORY, create_session
 from tests.bench.rig.changefeed_run import SINK_PARTITIONS, ChangefeedRun
 from tests.bench.rig.process_meter import ProcessMeter
 from tests.support.rawlog.raw_log import START_TS, Change, RawLog, create_topic, recorded, row_key

@@ -51,7 +51,8 @@ from schemas.tidb.table_info import table_version
 from sorters.core.encode.canal.json import CanalJsonEncoder
 from sorters.core.mount import mount
 from sorters.core.source.options import ROWS_PER_BATCH_MAX
-from sorters.spark.session import DRIVER_MEMORY, connector_jars
+from sorters.spark.connector import connector_jars
+from sorters.spark.session import DRIVER_MEMORY
 from tests.bench.rig.bulk_rows import ROWS_PER_BATCH, bulk_rows
 from tests.bench.rig.process_meter import ProcessMeter
 from tests.support.rawlog.raw_log import START_TS, RawLog, create_topic, recorded

@@ -7,7 +7,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from sorters.spark.session import SPARK_JARS_ENV, event_log_settings
+from sorters.spark.connector import SPARK_JARS_ENV
+from sorters.spark.session import event_log_settings
 from tests.integration.lake.test_lake_sink import (
     DIES,
     assert_each_tag_is_the_upstream,

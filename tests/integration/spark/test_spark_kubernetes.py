@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from compose.stack.jars import spark_jars
-from sorters.spark.session import SPARK_JARS_ENV
+from sorters.spark.connector import SPARK_JARS_ENV
 from tests.support.processes.bus import wait_until
 from tests.support.processes.kubernetes_api import KubernetesApi, kubernetes_api
 from tests.support.sources.deployment import FOLDER, of_kind

@@ -14,7 +14,7 @@ from compose.stack.checksums import CHECKSUMS, check_part, lines_of, pinned
 from compose.stack.errors import JarChecksumError, JarsMissingError
 from compose.stack.spark_files import name_spark_files
 from schemas.errors import Action
-from sorters.spark.session import SPARK_JARS_ENV
+from sorters.spark.connector import SPARK_JARS_ENV
 
 
 def digest(text: str) -> str:

@@ -10,8 +10,9 @@ from schemas.errors import Action, BusError
 from sorters.log.failures import SparkJarsMissingError, SparkStartError
 from sorters.spark import session
 from sorters.spark.addresses import DriverHostError, driver_host
+from sorters.spark.connector import SPARK_JARS_ENV, SUBMITTED_ENV
 from sorters.spark.security import SparkSecretError, security_settings, split_secrets
-from sorters.spark.session import SPARK_JARS_ENV, SUBMITTED_ENV, SparkOnDemand, create_session
+from sorters.spark.session import SparkOnDemand, create_session
 
 SECRET = "0123456789abcdef-shared"
 

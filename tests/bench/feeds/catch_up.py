@@ -16,11 +16,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from compose.local.bus import LocalBus
 from compose.stack.children import Child
-from edges.zookeeper.session import Session
-from schemas.nodes.service_paths import ServicePaths
-from schemas.nodes.sorter_service import decode_entries
 from tests.bench.rig.feeds_bus import CAPTURE, SORTERS, Arrivals, await_all, feeds_bus, say, start_sorters
 from tests.bench.rig.upstream import LATE_SCHEMA, Upstream, upstream
 
@@ -47,7 +43,7 @@ def measure(options: argparse.Namespace, source: Upstream, folder: Path, *, warm
         if not warm:
             _end(bus.processes[SORTERS], now=False)
         source.add(options.rows, TABLES)
-        before, spark_before = running.usage(), _spark_rows(bus)
+        before, spark_before = running.usage(), running.rows().by_spark
         began = time.monotonic()
         bus.processes[CAPTURE].start()
         if not warm:
@@ -62,7 +58,7 @@ def measure(options: argparse.Namespace, source: Upstream, folder: Path, *, warm
         seconds = time.monotonic() - began
         cpu_s = running.usage().cpu_s_since(before)
         time.sleep(2.0)  # for the entry's next write
-        spark_share = (_spark_rows(bus) - spark_before) / options.rows
+        spark_share = (running.rows().by_spark - spark_before) / options.rows
     return {
         "bench": "catch_up",
         "how": "warm" if warm else "cold",
@@ -79,15 +75,6 @@ def _end(child: Child, *, now: bool) -> None:
         child.kill()
     else:
         child.stop()
-
-
-def _spark_rows(bus: LocalBus) -> int:
-    """Return how many rows Spark's tasks have run, by what services say."""
-    paths = ServicePaths(bus.zk_paths)
-    with Session(bus.addresses.zookeeper_access) as session, session.requests("reading what services say") as client:
-        folders = [f"{paths.progress}/{service}" for service in client.get_children(paths.progress)]
-        nodes = [client.get(f"{folder}/{number}")[0] for folder in folders for number in client.get_children(folder)]
-    return sum(entry.spark_rows_total for node in nodes for entry in decode_entries(node))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

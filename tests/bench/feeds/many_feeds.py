@@ -1,12 +1,14 @@
 """What changefeeds cost by their number: ``python -m tests.bench.feeds.many_feeds`` prints a JSON line for each number.
 
-A whole bus by real processes (:mod:`tests.bench.rig.feeds_bus`), 1,000 rows/s over 50 tables, and 1 to 300 changefeeds:
-a fifth take all tables, the others a tenth of them. One consumer reads a third of each changefeed's partitions, as
-reading all of them takes a quarter of a core, and asks for messages ten times a second: ``p50_s`` and ``p99_s`` are
-from commit_ts to it over ``sampled`` rows, ``worst_p99_s`` the p99 of the changefeed whose is the worst. ``cores`` are
-the capture's and its sorter service's (too few where ``ended`` of these have ended meanwhile), ``idle_cores`` theirs
-once nothing is written any more; ``memory_mb`` is the proportional size of all processes of the bus but Kafka;
-``zookeeper_requests_per_s`` all packets that the server has.
+A whole bus by real processes (:mod:`tests.bench.rig.feeds_bus`), 1,000 rows/s over 50 tables, and 1 to 300
+changefeeds: a fifth take all tables, the others a tenth of them. One consumer reads a third of each changefeed's
+partitions, as reading all of them takes a quarter of a core, and asks for messages ten times a second: ``p50_s`` and
+``p99_s`` are from commit_ts to it over ``sampled`` rows, ``worst_p99_s`` the p99 of the changefeed whose is the
+worst. 100 changefeeds are due 28,000 rows a second (``rows_per_s``); a message of open-protocol holds several, the
+more the longer its changefeed waits, so that ``messages_per_s`` is less. ``cores`` are the capture's and its sorter
+service's (too few where ``ended`` of these have ended meanwhile), ``idle_cores`` theirs once nothing is written any
+more; ``memory_mb`` is the proportional size of all processes of the bus but Kafka; ``zookeeper_requests_per_s`` all
+packets that the server has.
 
 Upstream, Kafka and the consumer share the machine: lag is that of a machine that has to do all of it.
 """
@@ -37,12 +39,13 @@ def measure(options: argparse.Namespace, source: Upstream, folder: Path, feeds: 
         with contextlib.closing(Arrivals(running.bus.addresses.kafka, every=SAMPLED_EVERY)) as arrivals:
             caught_up = await_all(running, arrivals, BEHIND_S, CAUGHT_UP_S)
             # Asked before the warm-up and after all: while the bench asks, it takes nothing that has arrived.
-            counted_at, messages = time.monotonic(), running.messages()
+            counted_at, messages, rows = time.monotonic(), running.messages(), running.rows().written
             arrivals.take(options.warm_up)
             before = running.usage()
             lags = arrivals.take(options.seconds)
             after = running.usage()
-            messages_per_s = (running.messages() - messages) / (time.monotonic() - counted_at)
+            counted_s, messages = time.monotonic() - counted_at, running.messages() - messages
+            messages_per_s, rows_per_s = messages / counted_s, (running.rows().written - rows) / counted_s
             memory = running.memory_mb()
             source.stop()
             arrivals.take(SETTLE_S)
@@ -56,6 +59,7 @@ def measure(options: argparse.Namespace, source: Upstream, folder: Path, feeds: 
         "caught_up": caught_up,
         "sampled": sum(map(len, lags.values())),
         "messages_per_s": round(messages_per_s),
+        "rows_per_s": round(rows_per_s),
         "ended": after.ended_since(before),
         "cores": round(after.cores_since(before), 2),
         "cpu_us_per_message": round(1e6 * after.cores_since(before) / messages_per_s, 1),

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import psutil
@@ -21,8 +21,11 @@ from compose.local.bus import BusOptions, LocalBus
 from compose.stack.children import TIDEBUS
 from compose.stack.local import Addresses
 from consumers.control.changefeeds.store import ChangefeedRequest
+from edges.zookeeper.session import Session
 from schemas.errors import BusError
 from schemas.ids import Ts, UpstreamId, physical_ms
+from schemas.nodes.service_paths import ServicePaths
+from schemas.nodes.sorter_service import decode_entries
 from schemas.sink.position import POSITION_CLASS_AT, POSITION_HEADER, PositionClass
 from tests.bench.feeds.zookeeper_requests import received_packets
 from tests.bench.rig.upstream import SCHEMA, Upstream
@@ -66,6 +69,14 @@ class Usage:
         return (self.packets - before.packets) / (self.at_s - before.at_s)
 
 
+class Rows(NamedTuple):
+    """What sorter services have said so far of all changefeeds' rows; repeats count."""
+
+    written: int
+    """Whatever becomes of them: a message of open-protocol holds several."""
+    by_spark: int
+
+
 class FeedsBus:
     """The running bus."""
 
@@ -107,6 +118,17 @@ class FeedsBus:
     def messages(self) -> int:
         """Return how many messages all topics hold: open-protocol's are of several rows; watermarks and DDL count."""
         return topic_count(self.bus.addresses.kafka_access, TOPIC_PREFIX)
+
+    def rows(self) -> Rows:
+        """Return how many rows have been written, up to half a second ago."""
+        paths, zookeeper = ServicePaths(self.bus.zk_paths), self.bus.addresses.zookeeper_access
+        with Session(zookeeper) as session, session.requests("reading what services say") as client:
+            folders = [f"{paths.progress}/{service}" for service in client.get_children(paths.progress)]
+            nodes = [
+                client.get(f"{folder}/{number}")[0] for folder in folders for number in client.get_children(folder)
+            ]
+        entries = [entry for node in nodes for entry in decode_entries(node)]
+        return Rows(sum(entry.rows_total for entry in entries), sum(entry.spark_rows_total for entry in entries))
 
     def memory_mb(self) -> dict[str, float]:
         """Return the proportional sizes of all processes of the bus but Kafka."""

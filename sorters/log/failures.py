@@ -17,7 +17,8 @@ import binascii
 import json
 import re
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import takewhile
 from typing import Any
 
 from edges.kafka.errors import HistoryLostError as HistoryLostError
@@ -29,6 +30,10 @@ from sorters.core.feed.large_messages import SinkMessageTooLargeError
 _MARKER = re.compile(r"tidebus-error<([0-9a-f]{32}):([A-Za-z0-9+/=]+)>")
 _CAUSES_MAX = 16
 _PY4J_CALL = "An error occurred while calling"
+_TRACEBACK = "Traceback (most recent call last):"
+_JAVA_FRAME = "\tat "
+_EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(:|$)")
+"""How a line begins that names one: others of a traceback are indented, or say what was being handled."""
 _TOO_LARGE = ("RecordTooLargeException", "RecordBatchTooLargeException")
 _OF_CODE = (ArithmeticError, AssertionError, AttributeError, LookupError, NameError, TypeError, ValueError)
 """What code raises that meets what it does not know: the same records raise it again."""
@@ -40,6 +45,12 @@ class SparkJobError(BusError):
     """A Spark job failed for a reason that we have no name for: a lost broker, no memory, a broken executor."""
 
     code, action = "sorter.spark_job", Action.RETRY
+
+
+class RunFolderError(BusError):
+    """Runs of a cut cannot be written where the service keeps its data: no space, no right, a broken disk."""
+
+    code, action = "sorter.run_folder", Action.RETRY
 
 
 class TaskHangsError(BusError):
@@ -157,9 +168,24 @@ def is_of_code(error: BaseException) -> bool:
 
 
 def _reason(texts: list[str]) -> str:
-    """Return the first line that says something; Py4J's own only names the call that failed."""
-    lines = (line.strip().removeprefix(": ") for text in texts for line in text.split("\n"))
-    return next((line[:500] for line in lines if line and not line.startswith(_PY4J_CALL)), "")
+    """Return the first line that says something. Py4J's own only names the call that failed, and what Spark says of an
+    exception in a worker is that there was one: the traceback behind it ends with which.
+    """
+    for text in texts:
+        lines = text.split("\n")
+        for number, line in enumerate(lines):
+            said = line.strip().removeprefix(": ")
+            if said and not said.startswith(_PY4J_CALL):
+                raised = _raised(lines[number + 1 :]) if said.endswith(_TRACEBACK) else ""
+                return (raised or said)[:500]
+    return ""
+
+
+def _raised(lines: Iterable[str]) -> str:
+    """Return the last line of a traceback that names an exception; '': none does."""
+    of_python = takewhile(lambda line: not line.startswith(_JAVA_FRAME), lines)
+    named = [line for line in of_python if _EXCEPTION.match(line)]
+    return named[-1] if named else ""
 
 
 def _texts(error: BaseException) -> Iterator[str]:

@@ -16,6 +16,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from sorters.log.failures import RunFolderError
+
 _PREFIX = "tidebus-runs-"
 ALIGN_BYTES = 64
 """Arrow reads columns where they lie if they are aligned."""
@@ -23,9 +25,14 @@ ALIGN_BYTES = 64
 
 @contextlib.contextmanager
 def run_folder(parent: Path) -> Iterator[str]:
-    """Yield a folder for the runs of one cut."""
-    parent.mkdir(parents=True, exist_ok=True)
-    folder = tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=parent)
+    """Yield a folder for the runs of one cut.
+
+    Raises:
+        RunFolderError: it cannot be made.
+    """
+    with _writing(parent):
+        parent.mkdir(parents=True, exist_ok=True)
+        folder = tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=parent)
     try:
         yield folder
     finally:
@@ -53,8 +60,10 @@ class RunFile:
     """Where one task of the first step puts its runs; a context manager."""
 
     def __init__(self, folder: str) -> None:
-        self._size = 0
-        self._file = tempfile.NamedTemporaryFile(dir=folder, delete=False, buffering=0)  # noqa: SIM115 # closed at exit
+        """Raises RunFolderError where the file cannot be made."""
+        self._folder, self._size = folder, 0
+        with _writing(folder):
+            self._file = tempfile.NamedTemporaryFile(dir=folder, delete=False, buffering=0)  # noqa: SIM115 # closed at exit
         self._name = Path(self._file.name).name
 
     def __enter__(self) -> "RunFile":
@@ -66,14 +75,29 @@ class RunFile:
         self._file.close()
 
     def add(self, block: Any) -> bytes:
-        """Write a block, a ``pyarrow.Buffer``; return what names it."""
+        """Write a block, a ``pyarrow.Buffer``; return what names it.
+
+        Raises:
+            RunFolderError: there is no room for it.
+        """
         start, padding = self._size, -block.size % ALIGN_BYTES
-        for part in (memoryview(block), bytes(padding)):
-            at = 0
-            while at < len(part):
-                at += self._file.write(part[at:])
+        with _writing(self._folder):
+            for part in (memoryview(block), bytes(padding)):
+                at = 0
+                while at < len(part):
+                    at += self._file.write(part[at:])
         self._size += block.size + padding
         return f"{self._name}:{start}:{block.size}".encode()
+
+
+@contextlib.contextmanager
+def _writing(folder: str | Path) -> Iterator[None]:
+    """Raise what the system says of a folder as an error of ours, which names it: a worker's exception does not."""
+    try:
+        yield
+    except OSError as error:
+        text = "runs of a cut cannot be written: make room, or give the service another --data-dir"
+        raise RunFolderError(text, folder=folder, reason=error.strerror or repr(error)) from error
 
 
 class RunFiles:

@@ -1,0 +1,72 @@
+"""Runs between the two steps of a Spark job: a folder that takes none is named, with what the system says of it."""
+
+import errno
+import os
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from schemas.errors import Action
+from sorters.log.failures import RunFolderError, WorkerError, bus_error, worker_error
+from sorters.spark.tasks.run_folder import RunFile, RunFiles, run_folder
+
+
+def test_runs_are_read_where_they_were_written(tmp_path: Path) -> None:
+    with run_folder(tmp_path / "runs") as folder:
+        with RunFile(folder) as file:
+            references = [file.add(pa.py_buffer(block)) for block in (b"first", b"", b"third" * 100)]
+        files = RunFiles(folder)
+        assert [files.block(each).to_pybytes() for each in references] == [b"first", b"", b"third" * 100]
+        files.release()
+    assert list((tmp_path / "runs").iterdir()) == []
+
+
+def test_full_disk_is_named_and_tried_again(tmp_path: Path) -> None:
+    """The device takes no byte and says so as a full disk does."""
+    nonce = "a1" * 16
+    with run_folder(tmp_path) as folder, RunFile(folder) as file:
+        file._file.close()
+        file._file = Path("/dev/full").open("wb", buffering=0)  # type: ignore[assignment] # noqa: SIM115 # closed by RunFile
+        with pytest.raises(RunFolderError) as refused:
+            file.add(pa.py_buffer(b"block"))
+        assert refused.value.fields == {"folder": folder, "reason": os.strerror(errno.ENOSPC)}
+    assert refused.value.action is Action.RETRY
+    carried = worker_error(RuntimeError(f"Job aborted\n{WorkerError(refused.value, nonce)}\n\tat org.apache"), nonce)
+    assert isinstance(carried, RunFolderError) and carried.fields == refused.value.fields
+
+
+def test_folder_that_cannot_be_made_and_one_that_is_gone_are_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(RunFolderError, match=r"--data-dir.*/file/runs"), run_folder(tmp_path / "file" / "runs"):
+        pytest.fail("there is no such folder")
+    with pytest.raises(RunFolderError, match="No such file"):
+        RunFile(str(tmp_path / "gone"))
+
+
+OF_A_WORKER = """An error occurred while calling z:org.apache.spark.api.python.PythonRDD.collectAndServe.
+: org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 8.0 failed 1 times, most recent \
+failure: Lost task 0.0 in stage 8.0 (TID 8) (localhost executor driver): org.apache.spark.api.python.PythonException: \
+Traceback (most recent call last):
+  File "worker.py", line 1, in main
+    process()
+KeyError: 'first'
+
+During handling of the above exception, another exception occurred:
+
+Traceback (most recent call last):
+  File "writer.py", line 2, in add
+    file.write(block)
+OSError: [Errno 28] No space left on device
+
+\tat org.apache.spark.api.python.BasePythonRunner$ReaderIterator.handlePythonException(PythonRunner.scala:581)
+Driver stacktrace:
+"""
+
+
+def test_what_a_worker_has_raised_is_the_reason_and_not_that_it_has() -> None:
+    assert bus_error(RuntimeError(OF_A_WORKER)).fields["reason"] == "OSError: [Errno 28] No space left on device"
+    without = OF_A_WORKER.partition("  File")[0]
+    assert str(bus_error(RuntimeError(without)).fields["reason"]).startswith(
+        "org.apache.spark.SparkException: Job aborted"
+    )

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from compose.stack.class_archives import archive_flags
-from compose.stack.jars import cached_spark_jars, pinned_spark_jars
+from compose.stack.jars import cached_spark_jars, part_dir, pinned_spark_jars
 from compose.stack.java import find_java
 from compose.stack.spark_home import HOME_ENV, home_jars, usable_spark_home
 from sorters.spark.connector import SPARK_CLASS_PATH_ENV, SPARK_JARS_ENV
@@ -22,10 +22,14 @@ def name_spark_files() -> None:
         MachineError: no Java.
     """
     find_java()
-    if SPARK_JARS_ENV not in os.environ:
-        os.environ[SPARK_JARS_ENV] = ",".join(map(str, cached_spark_jars()))
-    if SPARK_CLASS_PATH_ENV not in os.environ:
-        os.environ[SPARK_CLASS_PATH_ENV] = os.pathsep.join(map(str, _on_class_path(os.environ[SPARK_JARS_ENV])))
+    named = os.environ.get(SPARK_JARS_ENV)
+    if named is None or SPARK_CLASS_PATH_ENV not in os.environ:
+        # Beside a connector of another version ours must not be on the class path.
+        pinned = {*map(str, pinned_spark_jars())} if part_dir("spark").is_dir() else set()
+        are_ours = named is None or (bool(pinned) and pinned <= {*named.split(",")})
+        jars = [str(jar) for jar in cached_spark_jars()] if are_ours else []
+        os.environ.setdefault(SPARK_JARS_ENV, ",".join(jars))
+        os.environ[SPARK_CLASS_PATH_ENV] = "" if any(os.pathsep in jar for jar in jars) else os.pathsep.join(jars)
     if HOME_ENV not in os.environ and (home := usable_spark_home()) is not None:
         os.environ[HOME_ENV] = str(home)
     if SPARK_JVM_ENV not in os.environ:
@@ -35,10 +39,3 @@ def name_spark_files() -> None:
 def spark_class_path() -> list[Path]:
     """Return the jars that Spark's JVM starts with where all is as ``tidebus setup`` has made it."""
     return [*pinned_spark_jars(), *home_jars()]
-
-
-def _on_class_path(named: str) -> list[Path]:
-    """Return the pinned ones, if all are named: beside a connector of another version they must not be."""
-    pinned = pinned_spark_jars()
-    is_theirs = not pinned or not {*map(str, pinned)} <= {*named.split(",")}
-    return [] if is_theirs or any(os.pathsep in str(jar) for jar in pinned) else cached_spark_jars()

@@ -25,11 +25,18 @@ def test_executors_that_are_other_processes_have_them_copied(master: str) -> Non
     assert jar_settings(master, {}) == {CLASS_PATH: f"{KAFKA}:{ICEBERG}", JARS: f"{KAFKA},{ICEBERG}"}
 
 
-def test_jars_that_are_not_for_the_class_path_are_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_jars_beside_them_are_copied_with_them_for_classes_on_the_class_path_would_not_see_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv(SPARK_JARS_ENV, f"{KAFKA},{ICEBERG},{DRIVER}")
-    assert jar_settings("local[2]", {}) == {CLASS_PATH: f"{KAFKA}:{ICEBERG}", JARS: DRIVER}
-    monkeypatch.delenv(SPARK_CLASS_PATH_ENV)
     assert jar_settings("local[2]", {}) == {JARS: f"{KAFKA},{ICEBERG},{DRIVER}"}
+    monkeypatch.setenv(SPARK_JARS_ENV, f"{KAFKA},{ICEBERG}")
+    assert jar_settings("local[2]", {JARS: DRIVER}) == {JARS: DRIVER}
+
+
+def test_jars_that_nobody_has_checked_are_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(SPARK_CLASS_PATH_ENV)
+    assert jar_settings("local[2]", {}) == {JARS: f"{KAFKA},{ICEBERG}"}
 
 
 def test_jvm_that_spark_submit_has_started_has_its_class_path_already(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -37,11 +44,9 @@ def test_jvm_that_spark_submit_has_started_has_its_class_path_already(monkeypatc
     assert jar_settings("local[2]", {}) == {JARS: f"{KAFKA},{ICEBERG}"}
 
 
-def test_users_jars_are_instead_of_those_that_are_copied_and_a_users_class_path_comes_first() -> None:
-    given = {JARS: DRIVER, CLASS_PATH: "/own/log.jar"}
-    ours = f"/own/log.jar:{KAFKA}:{ICEBERG}"
-    assert jar_settings("local[2]", given) == {CLASS_PATH: ours, JARS: DRIVER}
-    assert jar_settings("yarn", given) == {CLASS_PATH: ours, JARS: DRIVER}
+def test_class_path_of_a_user_comes_first() -> None:
+    given = {CLASS_PATH: "/own/log.jar"}
+    assert jar_settings("local[2]", given) == {CLASS_PATH: f"/own/log.jar:{KAFKA}:{ICEBERG}"}
 
 
 def test_nobody_says_where_they_are(monkeypatch: pytest.MonkeyPatch) -> None:

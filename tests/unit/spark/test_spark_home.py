@@ -97,3 +97,13 @@ def test_spark_is_told_of_home_and_class_path_unless_somebody_else_has(
     monkeypatch.setenv(SPARK_JARS_ENV, f"/own/driver.jar,{pinned[0]}")
     spark_files.name_spark_files()
     assert os.environ[SPARK_CLASS_PATH_ENV] == str(pinned[0]), "theirs are beside ours"
+
+
+def test_who_names_jars_of_their_own_needs_no_cache(spark: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(SPARK_JARS_ENV, "/own/spark-sql-kafka.jar")
+    for variable in (SPARK_CLASS_PATH_ENV, SPARK_JVM_ENV, "SPARK_HOME"):
+        monkeypatch.setenv(variable, "")
+        monkeypatch.delenv(variable)
+    spark_files.name_spark_files()
+    assert os.environ[SPARK_CLASS_PATH_ENV] == ""
+    assert os.environ[SPARK_JARS_ENV] == "/own/spark-sql-kafka.jar"

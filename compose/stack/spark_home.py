@@ -39,6 +39,9 @@ def make_spark_home() -> None:
             (fresh / link).symlink_to(target)
         shutil.rmtree(home, ignore_errors=True)
         fresh.rename(home)
+    except OSError:
+        if usable_spark_home() is None:  # not made by somebody else meanwhile
+            raise
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
 

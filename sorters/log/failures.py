@@ -34,6 +34,7 @@ _TRACEBACK = "Traceback (most recent call last):"
 _JAVA_FRAME = "\tat "
 _EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(:|$)")
 """How a line begins that names one: others of a traceback are indented, or say what was being handled."""
+_NO_SPACE = "No space left on device"
 _TOO_LARGE = ("RecordTooLargeException", "RecordBatchTooLargeException")
 _OF_CODE = (ArithmeticError, AssertionError, AttributeError, LookupError, NameError, TypeError, ValueError)
 """What code raises that meets what it does not know: the same records raise it again."""
@@ -151,6 +152,10 @@ def bus_error(error: BaseException, kafka: str | None = None) -> BusError:
         return HistoryLostError("raw log no longer holds the offsets of this batch", reason=reason)
     if "org.apache.kafka.common.errors" in joined and "TimeoutException" in joined:
         return KafkaUnreachableError("kafka did not answer in time", address=kafka, reason=reason)
+    if _NO_SPACE in joined:
+        return RunFolderError(
+            "there is no room where the service, or an executor of spark, keeps its data", reason=reason
+        )
     if is_of_code(error):
         return UnexpectedError.of(error)
     return SparkJobError("spark job failed", kind=type(error).__name__, reason=reason)

@@ -65,8 +65,24 @@ Driver stacktrace:
 
 
 def test_what_a_worker_has_raised_is_the_reason_and_not_that_it_has() -> None:
-    assert bus_error(RuntimeError(OF_A_WORKER)).fields["reason"] == "OSError: [Errno 28] No space left on device"
-    without = OF_A_WORKER.partition("  File")[0]
-    assert str(bus_error(RuntimeError(without)).fields["reason"]).startswith(
-        "org.apache.spark.SparkException: Job aborted"
-    )
+    error = bus_error(RuntimeError(OF_A_WORKER.replace("[Errno 28] No space left on device", "[Errno 5] broken")))
+    assert (error.code, error.fields["reason"]) == ("sorter.spark_job", "OSError: [Errno 5] broken")
+    without = str(bus_error(RuntimeError(OF_A_WORKER.partition("  File")[0])).fields["reason"])
+    assert without.startswith("org.apache.spark.SparkException: Job aborted")
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (OF_A_WORKER, "OSError: [Errno 28] No space left on device"),
+        ("java.io.IOException: No space left on device", "java.io.IOException: No space left on device"),
+        # Seen of pyspark, which writes what it sends to tasks into a file first.
+        (
+            "Could not serialize broadcast: OSError: [Errno 28] No space left on device",
+            "Could not serialize broadcast: OSError: [Errno 28] No space left on device",
+        ),
+    ],
+)
+def test_full_disk_that_spark_met_itself_has_the_same_code(text: str, reason: str) -> None:
+    error = bus_error(RuntimeError(text))
+    assert isinstance(error, RunFolderError) and error.fields == {"reason": reason}

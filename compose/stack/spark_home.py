@@ -18,6 +18,8 @@ from compose.stack.jars import cache_dir, pyspark_jars
 HOME_ENV: Final = "SPARK_HOME"
 LEFT_OUT: Final = ("spark-mllib_",)
 """How the names of jars begin that it lacks."""
+_NOT_SPARKS: Final = ("__pycache__", "work")
+"""What comes into a home by its use: ``local-cluster`` keeps there what its executors say."""
 
 
 def spark_home() -> Path:
@@ -71,7 +73,7 @@ def _entries(home: Path) -> Iterator[Path]:
     for file in home.iterdir():
         if file.name == "jars":
             yield from file.iterdir()
-        elif file.name != "__pycache__":
+        elif file.name not in _NOT_SPARKS:
             yield file
 
 

@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from compose.stack.jars import pyspark_jars
 from compose.stack.spark_files import name_spark_files
+from compose.stack.spark_home import HOME_ENV
 from sorters.spark.jobs.own_job import run_own_job
 from sorters.spark.jobs.task_jobs import TaskJobs, errors_of_workers
 from sorters.spark.session import create_session
@@ -42,7 +43,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         assert time.monotonic() < deadline
         time.sleep(0.1)
     yield spark
-    work = pyspark_jars().parent / "work" / spark.sparkContext.applicationId
+    work = Path(os.environ.get(HOME_ENV, pyspark_jars().parent)) / "work" / spark.sparkContext.applicationId
     spark.stop()
     shutil.rmtree(work, ignore_errors=True)
 

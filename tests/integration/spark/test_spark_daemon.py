@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 
 from compose.stack.jars import pyspark_jars
 from compose.stack.spark_files import name_spark_files
+from compose.stack.spark_home import HOME_ENV
 from schemas.errors import CorruptDataError
 from schemas.redaction import Redaction, set_redaction
 from sorters.spark.jobs.first_job import run_first_job
@@ -56,7 +57,7 @@ def jobs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 def logs_of(context: Any) -> Path:
     """Return where executors of local-cluster keep their logs."""
-    return pyspark_jars().parent / "work" / str(context.applicationId)
+    return Path(os.environ.get(HOME_ENV, pyspark_jars().parent)) / "work" / str(context.applicationId)
 
 
 def workers(jobs: TaskJobs) -> set[int]:

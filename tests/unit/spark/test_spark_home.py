@@ -64,6 +64,15 @@ def test_one_that_has_become_another_is_not_used_and_made_anew(spark: Path) -> N
     assert [file.name for file in home.parent.iterdir()] == [home.name]
 
 
+def test_what_executors_of_local_cluster_leave_there_harms_nothing(spark: Path) -> None:
+    make_spark_home()
+    home = usable_spark_home()
+    assert home is not None
+    for folder in (home, spark):
+        (folder / "work" / "app-1").mkdir(parents=True)
+    assert usable_spark_home() == home
+
+
 def test_environment_that_links_to_the_same_pyspark_has_the_same_home(
     spark: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

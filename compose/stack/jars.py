@@ -50,12 +50,14 @@ def checkout() -> Path | None:
 
 
 def cache_dir() -> Path:
-    """Return where fetched jars are kept: ``$TIDEBUS_CACHE``, the checkout's ``.cache``, or the user's cache folder."""
+    """Return where fetched jars are kept: ``$TIDEBUS_CACHE``, the checkout's ``.cache``, or the user's cache folder; by
+    where it really is, since an archive of classes (:mod:`compose.stack.class_archives`) is of paths as they are said.
+    """
     if given := os.environ.get("TIDEBUS_CACHE"):
-        return Path(given)
+        return Path(given).resolve()
     if root := checkout():
-        return root / ".cache"
-    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "tidebus"
+        return (root / ".cache").resolve()
+    return (Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "tidebus").resolve()
 
 
 def pyspark_jars() -> Path:

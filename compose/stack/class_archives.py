@@ -26,8 +26,7 @@ def archive_of(kind: Kind, class_path: Iterable[Path]) -> Path:
     seen = hashlib.sha256(_java_edition().encode())
     for file in class_path:
         status = file.stat()
-        # Environments that share a cache may have the same jars by links of their own: one archive is for all of them.
-        seen.update(f"\n{file.resolve()} {status.st_size} {int(status.st_mtime)}".encode())
+        seen.update(f"\n{file} {status.st_size} {int(status.st_mtime)}".encode())
     return cache_dir() / "classes" / f"{kind}-{seen.hexdigest()[:16]}.jsa"
 
 

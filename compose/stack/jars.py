@@ -61,11 +61,11 @@ def cache_dir() -> Path:
 
 
 def pyspark_jars() -> Path:
-    """Return pyspark's jars folder, which also holds ZooKeeper and Ivy."""
+    """Return pyspark's jars folder, which has ZooKeeper and Ivy too, by where it really is (see :func:`cache_dir`)."""
     spec = find_spec("pyspark")
     if spec is None or spec.origin is None:
         raise MachineError("pyspark is not installed in this Python environment")
-    return Path(spec.origin).parent / "jars"
+    return Path(spec.origin).resolve().parent / "jars"
 
 
 def part_dir(part: Part) -> Path:

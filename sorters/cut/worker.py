@@ -1,7 +1,7 @@
 """What a cut's records are made with, on the driver or in a task: raw records in, output records out."""
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Protocol
@@ -19,14 +19,7 @@ from sorters.core.cut.cut import Cut, overlaps
 from sorters.core.feed.feed import CompiledFeed
 from sorters.core.flow.ledger import CutFlow, FlowLedger
 from sorters.core.mount.corrupt_rows import CorruptRows
-from sorters.core.records.order import (
-    OnOrder,
-    OutputRecords,
-    drop_repeats,
-    join_records,
-    no_records,
-    sort_records,
-)
+from sorters.core.records.order import OutputRecords
 from sorters.core.rows.lacking_rows import lacking_records
 from sorters.core.rows.noted_forms import with_notes
 from sorters.core.rows.shared_pass import KeptPasses, run_chunks
@@ -188,15 +181,6 @@ def _log_refused(error: BusError, count: int) -> None:
         "rows of several tables at once were refused, each table is run alone",
         extra={"code": error.code, "error": str(error), "refused_in_cut": count},
     )
-
-
-def in_order(tables: Sequence[OutputRecords], may_repeat: bool, on_order: OnOrder | None = None) -> OutputRecords:
-    """Return the records of a whole cut in their order, and without repeats if there may be any."""
-    records = sort_records(join_records([no_records(), *tables]))
-    kept = drop_repeats(records) if may_repeat else records
-    if on_order is not None:
-        on_order(records, kept)
-    return kept
 
 
 def gather_rows(

@@ -168,6 +168,15 @@ def drop_repeats(records: OutputRecords) -> OutputRecords:
     return records.filter(pa.array(np.concatenate(([True], ~same))))
 
 
+def in_order(tables: Sequence[OutputRecords], may_repeat: bool, on_order: OnOrder | None = None) -> OutputRecords:
+    """Return the records of a whole cut in their order, and without repeats if there may be any."""
+    records = sort_records(join_records([no_records(), *tables]))
+    kept = drop_repeats(records) if may_repeat else records
+    if on_order is not None:
+        on_order(records, kept)
+    return kept
+
+
 def row_positions(
     commit_ts: npt.NDArray[np.int64],
     start_ts: npt.NDArray[np.int64],

@@ -16,7 +16,7 @@ from sorters.core.cut.cut import Cut
 from sorters.core.records.order import OutputRecords
 from sorters.cut.raw_cut import read_cut, with_chunks
 from sorters.cut.sending import Sending
-from sorters.cut.small_cut import whole_cut
+from sorters.cut.whole_cut import whole_cut
 from sorters.cut.worker import batch_bytes, writer_options
 from sorters.log.failures import bus_error
 from sorters.spark.tasks.cut_answers import counts_as_json, error_answer, not_ready_answer, too_large_answer

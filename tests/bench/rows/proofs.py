@@ -1,7 +1,7 @@
 """What flow proofs cost: CPU of a row from raw records to ordered messages, with and without its books, in pairs.
 
 ``python -m tests.bench.rows.proofs`` prints one JSON line per shape and cut. ``row_cpu_us`` is process CPU time of a
-cut as the driver runs it (:func:`sorters.cut.small_cut.whole_cut`: decode, mount, encode, order; nothing is sent),
+cut as the driver runs it (:func:`sorters.cut.whole_cut.whole_cut`: decode, mount, encode, order; nothing is sent),
 ``proof_cpu_us`` what the books add, both the median over pairs that are run one right after the other, in turn which
 comes first. ``cpu_ratio`` is their quotient; ``sent_ratio`` the same with what a writer takes for the row besides, by
 ``produce`` of a client whose broker is not there.
@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
@@ -32,9 +33,9 @@ from sorters.core.cut.cut import Cut
 from sorters.core.feed.feed import compile_feed
 from sorters.core.flow.ledger import CutFlow, FlowLedger
 from sorters.core.records.order import OutputRecords, no_records
-from sorters.cut import small_cut
+from sorters.cut.cut_books import CutBooks
 from sorters.cut.raw_cut import RawCut
-from sorters.cut.small_cut import whole_cut
+from sorters.cut.whole_cut import whole_cut
 from sorters.cut.worker import FeedProgram
 from tests.support.recorded.mounting import benchmark_rows
 
@@ -96,8 +97,11 @@ def _figure(shape: str, table: TableVersion, rows: RowChanges, per_record: int, 
     after_ts, upto_ts = Ts(int(rows.commit_ts.min()) - 1), Ts(int(rows.commit_ts.max()))
     cut = Cut(after_ts=after_ts, upto_ts=upto_ts, start=(0,), end=(1,), may_repeat=False, ddl_end=0)
 
+    kept = CutBooks.of
+
     def run(*, with_books: bool) -> tuple[float, OutputRecords, CutFlow]:
-        without = nullcontext() if with_books else patch.object(small_cut, "FlowLedger", _NoBooks)
+        none = patch.object(CutBooks, "of", lambda cut, feed: replace(kept(cut, feed), flow=_NoBooks()))
+        without = nullcontext() if with_books else none
         repeats = max(1, 4_096 // len(rows))
         with without:
             started = time.process_time()

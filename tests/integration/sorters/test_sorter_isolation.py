@@ -34,7 +34,6 @@ FLOOD_PIECES, FLOOD_PIECE_S = 10, 0.1
 TROUBLE = f"""
 import ctypes, os, sys, threading, time
 from pathlib import Path
-from sorters.core.records.order import no_records
 from sorters.cut import small_cut
 
 def flood():
@@ -57,21 +56,20 @@ troubles = {{
     "hang": lambda: ctypes.PyDLL(None).sleep(600),
     "leak": leak,
 }}
-whole = small_cut.output_records
+whole = small_cut.whole_cut
 
-def troubled(raw, cut, program, encoded_at_ms, books, shared, **more):
-    records, name = list(raw), threading.current_thread().name
-    has_rows = bool(records if shared is None else shared.tables())
+def troubled(cut, raw, program, extras, encoded_at_ms, output_bytes_max, between):
+    has_rows, name = bool(raw.tables(cut)), threading.current_thread().name
     for kind, trouble in troubles.items():
         if has_rows and name.startswith("feed default/" + kind):
             trouble()
     if has_rows and name.startswith("feed default/flood"):
         for _ in range({FLOOD_PIECES}):
             flood()
-            yield no_records()
-    yield from whole(iter(records), cut, program, encoded_at_ms, books, shared=shared, **more)
+            between()
+    return whole(cut, raw, program, extras, encoded_at_ms, output_bytes_max, between)
 
-small_cut.output_records = troubled
+small_cut.whole_cut = troubled
 from compose.cli import main
 if sys.argv[1] == "sorters":
     sys.argv += ["--spark-on-demand", "--memory-bytes-max", "{MEMORY_BYTES_MAX}"]

@@ -32,18 +32,17 @@ HANGS_AND_LOSES_ITS_LEASE = """
 import time
 from edges.zookeeper.session import LeaseLostError, Session
 from sorters.cut import small_cut
-whole, check_lease, hangs = small_cut.output_records, Session.check_lease, []
-def hanging(raw, cut, program, encoded_at_ms, books, shared, **more):
-    records = list(raw)
-    if records if shared is None else shared.tables():
+whole, check_lease, hangs = small_cut.whole_cut, Session.check_lease, []
+def hanging(cut, raw, *more):
+    if raw.tables(cut):
         hangs.append(True)
         time.sleep(600)
-    yield from whole(iter(records), cut, program, encoded_at_ms, books, shared=shared, **more)
+    return whole(cut, raw, *more)
 def lost(self):
     if hangs:
         raise LeaseLostError("the test has taken the session")
     check_lease(self)
-small_cut.output_records, Session.check_lease = hanging, lost
+small_cut.whole_cut, Session.check_lease = hanging, lost
 """
 
 

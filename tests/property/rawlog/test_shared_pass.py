@@ -23,13 +23,12 @@ from sorters.core.feed.feed import CompiledFeed, compile_feed
 from sorters.core.flow.ledger import CutFlow, FlowLedger, differences
 from sorters.core.flow.row_ids import sums_of_changes
 from sorters.core.mount.alike_tables import are_alike
-from sorters.core.records.order import join_records, no_records, sort_records
+from sorters.core.records.order import in_order, join_records, no_records, sort_records
 from sorters.core.rows import shared_pass
 from sorters.core.rows.pipeline import EncodedPass, Settings, run_version, wanted_versions
 from sorters.core.rows.shared_pass import PassKey, run_chunks
 from sorters.core.rows.table_plans import TablePlans
 from sorters.cut.raw_cut import RawCut
-from sorters.cut.worker import in_order
 from sorters.service.shared_cuts import SharedCut
 from tests.support.recorded.mounting import row_changes
 from tests.support.sources.examples import examples

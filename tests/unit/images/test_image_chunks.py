@@ -31,7 +31,7 @@ from sorters.core.feed.feed import compile_feed
 from sorters.core.records.order import OutputRecords, no_records
 from sorters.cut.image_chunks import RawChunk, read_chunks
 from sorters.cut.raw_cut import RawCut, with_chunks
-from sorters.cut.small_cut import whole_cut
+from sorters.cut.whole_cut import whole_cut
 from sorters.cut.worker import FeedProgram
 from tests.support.recorded.ddl_jobs import PRIMARY, column, job, snapshot, table_info
 

@@ -19,7 +19,7 @@ from sorters.core.feed.resync_events import noted_names
 from sorters.core.records.order import no_records
 from sorters.core.sql.ddl_event import event_of_no_job
 from sorters.cut.raw_cut import RawCut
-from sorters.cut.small_cut import whole_cut
+from sorters.cut.whole_cut import whole_cut
 from tests.support.recorded.ddl_jobs import job, snapshot, table_info
 from tests.unit.images.test_image_chunks import ONE, TWO, S, chunk_of, cut_of, inserts, program
 from tests.unit.images.test_resync import UNIQUE, database, ids, opened, said_of, stored

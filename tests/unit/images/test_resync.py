@@ -44,7 +44,7 @@ from sorters.core.feed.resync_events import resync_events, resync_records
 from sorters.core.records.order import OutputRecords, no_records
 from sorters.cut.image_chunks import RawChunk, read_chunks
 from sorters.cut.raw_cut import RawCut
-from sorters.cut.small_cut import whole_cut
+from sorters.cut.whole_cut import whole_cut
 from sorters.cut.worker import FeedProgram
 from tests.support.control.memory_zookeeper import MemoryZooKeeper
 from tests.support.control.served_bus import places_of

@@ -19,7 +19,7 @@ from sorters.core.feed.route_check import check_routes
 from sorters.core.records.order import no_records
 from sorters.core.route.table_route import TableRouteConflictError
 from sorters.cut.raw_cut import RawCut
-from sorters.cut.small_cut import whole_cut
+from sorters.cut.whole_cut import whole_cut
 from sorters.run.lake.tables import LakeTables
 from tests.support.recorded.ddl_jobs import job, snapshot, table_info
 from tests.unit.images.test_image_chunks import ONE, S, cut_of, inserts, program, raw_chunk

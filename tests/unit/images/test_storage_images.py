@@ -17,7 +17,7 @@ from sorters.core.feed.companions import start_bootstraps, watermark_records
 from sorters.core.feed.feed import compile_feed
 from sorters.core.records.order import join_records
 from sorters.cut.raw_cut import RawCut
-from sorters.cut.small_cut import whole_cut
+from sorters.cut.whole_cut import whole_cut
 from sorters.cut.worker import FeedProgram
 from tests.support.recorded.ddl_jobs import PRIMARY, column, snapshot, table_info
 from tests.support.topics.storage_share import WholeStorage

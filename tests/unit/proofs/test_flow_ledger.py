@@ -17,11 +17,13 @@ from sorters.core.cut.cut import Cut
 from sorters.core.feed.feed import compile_feed
 from sorters.core.flow.ledger import CutFlow, FlowBrokenError, check_flow
 from sorters.core.mount.corrupt_rows import CorruptRows
+from sorters.core.records import order
 from sorters.core.records.order import OutputRecords, no_records
 from sorters.core.rows import pipeline, shared_pass
-from sorters.cut import small_cut, worker
+from sorters.cut import whole_cut as cuts
+from sorters.cut import worker
 from sorters.cut.raw_cut import RawCut
-from sorters.cut.small_cut import WholeCut, whole_cut
+from sorters.cut.whole_cut import WholeCut, whole_cut
 from sorters.cut.worker import CutCounts, FeedProgram
 from sorters.spark.tasks.cut_answers import counts_as_json, sum_of_counts
 from tests.support.recorded.ddl_jobs import PRIMARY, column, snapshot, table_info
@@ -195,11 +197,9 @@ FAULTS = [
     ),
     pytest.param(worker, "gather_rows", giving_twice, "repeats", "come twice", id="chunk_of_rows_twice"),
     pytest.param(shared_pass, "encodable", giving_twice, "landed_to_ordered", "are added", id="rows_encoded_twice"),
-    pytest.param(small_cut, "output_records", dropping_one, "landed_to_ordered", "are lost", id="records_lost"),
-    pytest.param(worker, "sort_records", losing_a_row, "landed_to_ordered", "are lost (1)", id="row_lost_in_sorting"),
-    pytest.param(
-        worker, "drop_repeats", dropping_too_much, "ordered_to_written", "are lost (1)", id="dropped_too_much"
-    ),
+    pytest.param(cuts, "output_records", dropping_one, "landed_to_ordered", "are lost", id="records_lost"),
+    pytest.param(order, "sort_records", losing_a_row, "landed_to_ordered", "are lost (1)", id="row_lost_in_sorting"),
+    pytest.param(order, "drop_repeats", dropping_too_much, "ordered_to_written", "are lost (1)", id="dropped_too_much"),
 ]
 
 

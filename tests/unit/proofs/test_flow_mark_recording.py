@@ -22,7 +22,7 @@ from sorters.core.feed.feed import CompiledFeed, compile_feed
 from sorters.core.records.order import OutputRecords
 from sorters.core.records.runs import pack_run, split_runs
 from sorters.cut.raw_cut import RawCut
-from sorters.cut.small_cut import whole_cut
+from sorters.cut.whole_cut import whole_cut
 from sorters.cut.worker import FeedProgram, output_records
 from sorters.spark.tasks.two_steps import WriteTask, write_runs
 from tests.support.recorded.mounting import recorded_store

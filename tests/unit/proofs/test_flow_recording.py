@@ -14,7 +14,7 @@ from sorters.core.cut.cut import Cut
 from sorters.core.feed.feed import compile_feed
 from sorters.core.records.order import no_records
 from sorters.cut.raw_cut import RawCut
-from sorters.cut.small_cut import whole_cut
+from sorters.cut.whole_cut import whole_cut
 from sorters.cut.worker import FeedProgram
 from tests.support.recorded.mounting import recorded_store, row_changes
 from tests.support.recorded.recording import CommittedChange, committed_changes, row_table_id

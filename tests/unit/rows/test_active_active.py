@@ -23,7 +23,7 @@ from sorters.core.records.order import no_records
 from sorters.core.rows.table_plans import TablePlans
 from sorters.core.source.feed_filter import FeedFilter
 from sorters.cut.raw_cut import RawCut
-from sorters.cut.small_cut import WholeCut, whole_cut
+from sorters.cut.whole_cut import WholeCut, whole_cut
 from sorters.cut.worker import FeedProgram
 from tests.support.recorded.ddl_jobs import NOT_NULL, PRIMARY, column, index, snapshot, table_info
 from tests.support.recorded.mounting import row_changes

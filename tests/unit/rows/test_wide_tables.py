@@ -15,11 +15,11 @@ from schemas.tidb.row_v2 import encode_row_v2
 from sorters.core.cut.cut import Cut
 from sorters.core.feed.feed import compile_feed
 from sorters.core.records import runs as runs_module
-from sorters.core.records.order import OUTPUT_SCHEMA, sort_records
+from sorters.core.records.order import OUTPUT_SCHEMA, in_order, sort_records
 from sorters.core.records.runs import WINDOW_ROWS, merge_runs
 from sorters.core.rows import pipeline
 from sorters.core.rows.pipeline import CELLS_MAX, by_version, encodable
-from sorters.cut.worker import FeedProgram, in_order, output_records
+from sorters.cut.worker import FeedProgram, output_records
 from tests.support.recorded.ddl_jobs import PRIMARY, column, job, snapshot, table_info
 from tests.support.recorded.mounting import row_changes
 from tests.support.recorded.recording import CommittedChange

@@ -20,6 +20,7 @@ from sorters.cut.leave import GIVEN, asked_at_once
 from sorters.cut.raw_cut import RawCut
 from sorters.cut.record_writer import NOWHERE, Nowhere
 from sorters.cut.small_cut import SmallCut
+from sorters.cut.whole_cut import whole_cut
 from sorters.cut.worker import FeedProgram
 from sorters.run.nodes.feed_lock import SorterLockLostError
 from tests.support.recorded.ddl_jobs import PRIMARY, column, snapshot, table_info
@@ -75,14 +76,13 @@ def run_small(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> int:
     batch = RegionBatch(region_id=RegionId(1), may_repeat=False, rows=row_changes(TABLE, [change]))
     raw = RawCut([encode_region_batch(batch, 1)], 0)
     cut = Cut(after_ts=Ts(TS - 1), upto_ts=Ts(TS), start=(0,), end=(1,), may_repeat=False, ddl_end=0)
-    made = small_cut.whole_cut
 
-    def whole_cut(*args: Any, **named: Any) -> Any:
+    def noted(*args: Any, **named: Any) -> Any:
         watched.calls.append("encoded")
-        return made(*args, **named)
+        return whole_cut(*args, **named)
 
     monkeypatch.setattr(small_cut, "record_writer", watched.writer)
-    monkeypatch.setattr(small_cut, "whole_cut", whole_cut)
+    monkeypatch.setattr(small_cut, "whole_cut", noted)
     unread: Any = None
     small = SmallCut(lambda _: unread, lambda _: unread, NOWHERE, watched.share())
     program = FeedProgram(snapshot(("test", 1, infos)), feed)

@@ -22,6 +22,7 @@ from sorters.core.mount.corrupt_rows import CorruptRows
 from sorters.core.records.order import OutputRecords
 from sorters.core.rows.lacking_rows import lacking_records
 from sorters.core.rows.noted_forms import with_notes
+from sorters.core.rows.settled_rows import SettledKey, SettledRows
 from sorters.core.rows.shared_pass import KeptPasses, run_chunks
 from sorters.core.rows.table_plans import TablePlans
 from sorters.core.state_proof.deltas import StateDeltas
@@ -97,7 +98,16 @@ def batch_bytes(program: FeedProgram) -> int:
 
 
 class SharedRows(KeptPasses, Protocol):
-    """The rows of a cut that several changefeeds run, gathered for all of them."""
+    """The rows of a cut that several changefeeds run, gathered for all of them, and what was made of them."""
+
+    def settled(self, key: SettledKey, keeps: object, make: Callable[[], SettledRows | None]) -> SettledRows | None:
+        """Return what ``make`` returned for this key, to whoever asked first. ``keeps`` lives as long as that is kept:
+        a key may name objects by their identity.
+
+        Raises:
+            BusError: whatever ``make`` raises; it is not kept.
+        """
+        ...
 
     def tables(self) -> Set[TableId]:
         """Return the physical tables that there may be rows of."""
@@ -149,7 +159,7 @@ def output_records(
         encoded_at_ms=encoded_at_ms,
         store_claim=store,
         on_corrupt=books.corrupt.append,
-        on_refused=_log_refused,
+        on_refused=log_refused,
         plans=program.plans,
         kept=shared,
         ledger=books.flow,
@@ -176,7 +186,8 @@ def _noting_what_lacks(
                 lacking.append(records)
 
 
-def _log_refused(error: BusError, count: int) -> None:
+def log_refused(error: BusError, count: int) -> None:
+    """Say that a pass of several tables was refused."""
     log.info(
         "rows of several tables at once were refused, each table is run alone",
         extra={"code": error.code, "error": str(error), "refused_in_cut": count},

@@ -9,7 +9,7 @@ were asked for last.
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Set
-from typing import Final, NamedTuple, Self
+from typing import Final, Generic, NamedTuple, Self, TypeVar
 
 from schemas.changes import RowChanges
 from schemas.flow.flow_sum import FlowSum
@@ -19,6 +19,7 @@ from sorters.core.columnar.row_changes import join_rows
 from sorters.core.cut.cut import Cut, overlaps
 from sorters.core.flow.row_ids import sums_of_changes
 from sorters.core.rows.pipeline import EncodedPass
+from sorters.core.rows.settled_rows import SettledKey, SettledRows
 from sorters.core.rows.shared_pass import PassKey
 from sorters.cut.damaged_records import DamagedRecords, is_damaged
 from sorters.cut.raw_cut import RawCut
@@ -32,13 +33,28 @@ CUTS_MAX: Final = 16
 """Of each protocol that which all run, and the one before it for those who are last."""
 
 
-class _Pass:
-    """One that is made, or is being made."""
+T = TypeVar("T")
 
-    def __init__(self, key: PassKey, keeps: object) -> None:
+
+class _Made(Generic[T]):
+    """Something that is made, or is being made, by whoever asked first."""
+
+    def __init__(self, keeps: object) -> None:
         self.keeps, self.lock = keeps, threading.Lock()
         self.is_made = False
-        self.made: EncodedPass | None = None
+        self.made: T | None = None
+
+    def get(self, make: Callable[[], T | None], on_made: Callable[[T | None], None]) -> T | None:
+        with self.lock:  # whoever makes it only computes
+            if not self.is_made:
+                self.made, self.is_made = make(), True
+                on_made(self.made)
+            return self.made
+
+
+class _Pass(_Made[EncodedPass]):
+    def __init__(self, key: PassKey, keeps: object) -> None:
+        super().__init__(keeps)
         self.number_of = {table: number for number, table in enumerate(key.tables)}
 
 
@@ -64,6 +80,7 @@ class SharedCut:
         self._landed: dict[TableId, FlowSum] = {}
         self._passes: dict[Hashable, dict[tuple[Hashable, ...], _Pass]] = {}
         """By both parts of their key."""
+        self._settled: dict[SettledKey, _Made[SettledRows]] = {}
 
     def tables(self) -> Set[TableId]:
         """See :class:`~sorters.cut.worker.SharedRows`."""
@@ -87,9 +104,13 @@ class SharedCut:
                         on_rows(len(rows))
                     yield rows
 
+    def holds(self, rows: RowChanges) -> bool:
+        """See :class:`~sorters.core.rows.shared_pass.KeptPasses`."""
+        return self._rows.get(rows.table_id) is rows
+
     def landed(self, rows: RowChanges) -> FlowSum | None:
         """See :class:`~sorters.core.rows.shared_pass.KeptPasses`."""
-        if self._rows.get(rows.table_id) is not rows:
+        if not self.holds(rows):
             return None
         each = self._landed.get(rows.table_id)
         if each is None:
@@ -101,16 +122,9 @@ class SharedCut:
         with self._lock:
             alike = self._passes.setdefault(key.how, {})
             kept = alike.get(key.tables)
-            if kept is None and self.held_bytes < KEPT_BYTES_MAX // 2:
+            if kept is None and self._has_room():
                 kept = alike[key.tables] = _Pass(key, keeps)
-        if kept is None:
-            return make()
-        with kept.lock:  # whoever makes it only computes
-            if not kept.is_made:
-                kept.made, kept.is_made = make(), True
-                with self._lock:
-                    self.held_bytes += _held_bytes(kept.made)
-            return kept.made
+        return make() if kept is None else kept.get(make, self._hold_pass)
 
     def covering(self, key: PassKey) -> tuple[EncodedPass, list[int]] | None:
         """See :class:`~sorters.core.rows.shared_pass.KeptPasses`."""
@@ -126,6 +140,25 @@ class SharedCut:
                     if kept.made is not None:
                         return kept.made, [number for number in numbers if number is not None]
         return None
+
+    def settled(self, key: SettledKey, keeps: object, make: Callable[[], SettledRows | None]) -> SettledRows | None:
+        """See :class:`~sorters.cut.worker.SharedRows`."""
+        with self._lock:
+            kept = self._settled.get(key)
+            if kept is None and self._has_room():
+                kept = self._settled[key] = _Made(keeps)
+        return make() if kept is None else kept.get(make, self._hold_settled)
+
+    def _has_room(self) -> bool:
+        return self.held_bytes < KEPT_BYTES_MAX // 2
+
+    def _hold_pass(self, passed: EncodedPass | None) -> None:
+        with self._lock:
+            self.held_bytes += _held_bytes(passed)
+
+    def _hold_settled(self, settled: SettledRows | None) -> None:
+        with self._lock:
+            self.held_bytes += 0 if settled is None else settled.records.nbytes
 
     def _rows_of(self, table: TableId) -> RowChanges:
         rows = self._rows.get(table)

@@ -59,7 +59,11 @@ class PassKey(NamedTuple):
 
 
 class KeptPasses(Protocol):
-    """Passes that several changefeeds make of the same rows."""
+    """What several changefeeds make of the same rows."""
+
+    def holds(self, rows: RowChanges) -> bool:
+        """Tell whether this is one of the chunks that several get."""
+        ...
 
     def landed(self, rows: RowChanges) -> FlowSum | None:
         """Return the sum of a chunk's rows; None: it is not one of those that several get."""
@@ -81,6 +85,7 @@ class KeptPasses(Protocol):
         ...
 
 
+VersionRows = tuple[TableVersion, RowChanges]
 OnRefused = Callable[[BusError, int], None]
 """Gets why a shared pass was refused, whose tables are run alone then, and how many were so far."""
 
@@ -119,8 +124,28 @@ def run_chunks(  # noqa: PLR0913 # what a pass needs, and what is kept of earlie
         CorruptChecksumError: a row does not fit its checksum, and the feed must not go on then.
         EncodeRefusedError, SinkMessageTooLargeError: a row has no message in this protocol or topic.
     """
-    settings, plans = Settings(encoded_at_ms, store_claim, on_corrupt, ledger), plans or TablePlans()
-    passes = _Passes(feed, settings, plans, on_refused, kept)
+    plans = plans or TablePlans()
+    wanted = wanted_rows(chunks, schemas, feed, plans=plans, kept=kept, ledger=ledger, states=states)
+    settings = Settings(encoded_at_ms, store_claim, on_corrupt, ledger)
+    yield from run_rows(wanted, feed, settings, plans, on_refused=on_refused, kept=kept)
+
+
+def wanted_rows(
+    chunks: Iterable[RowChanges],
+    schemas: SchemaStore | LayeredSchemas,
+    feed: CompiledFeed,
+    *,
+    plans: TablePlans,
+    kept: KeptPasses | None = None,
+    ledger: FlowLedger | None = None,
+    states: StateLedger | None = None,
+) -> Iterator[VersionRows]:
+    """Yield the rows that the changefeed is to get, by table version, and as many as may be encoded at once. See
+    :func:`run_chunks`.
+
+    Raises:
+        UnknownTableError, SchemaGoneError: no schema ever said that the table exists.
+    """
     for chunk in chunks:
         if ledger is not None:
             ledger.land(chunk, None if kept is None else kept.landed(chunk))
@@ -128,8 +153,33 @@ def run_chunks(  # noqa: PLR0913 # what a pass needs, and what is kept of earlie
             states.take(chunk, schemas)
         for version, group in wanted_versions(chunk, schemas, feed, ledger, plans):
             for rows in encodable(group, version):
-                yield from passes.take(version, rows)
+                yield version, rows
+
+
+def run_rows(
+    wanted: Iterable[VersionRows],
+    feed: CompiledFeed,
+    settings: Settings,
+    plans: TablePlans,
+    *,
+    on_refused: OnRefused | None = None,
+    kept: KeptPasses | None = None,
+) -> Iterator[OutputRecords]:
+    """Turn what :func:`wanted_rows` yields into records, in no particular order. See :func:`run_chunks`."""
+    passes = _Passes(feed, settings, plans, on_refused, kept)
+    for version, rows in wanted:
+        yield from passes.take(version, rows)
     yield from passes.finish()
+
+
+def shares_passes(feed: CompiledFeed) -> bool:
+    """Tell whether tables of a changefeed may share a pass."""
+    return feed.encoder.takes_alike_tables and not feed.verify_checksums
+
+
+def pass_settings(feed: CompiledFeed, encoded_at_ms: int) -> Hashable:
+    """Return what of a changefeed the messages of alike tables hang on, beside :meth:`Encoder.topic_part`."""
+    return feed.encoder, feed.zone, feed.split_updates, feed.routes if feed.routes.any else None, encoded_at_ms
 
 
 @dataclass(slots=True, eq=False)
@@ -156,7 +206,7 @@ class _Passes:
         self._kept = kept
         self.refused = 0
         """Shared passes that were run again table by table."""
-        self._shares = feed.encoder.takes_alike_tables and not feed.verify_checksums
+        self._shares = shares_passes(feed)
         self._waiting: dict[TableForm, _Waiting] = {}
         self._bytes = 0
 
@@ -233,8 +283,7 @@ class _Passes:
             feed.encoder.topic_part(version, topic, feed.schema_ids)
             for version, topic in zip(alike.versions, alike.topics, strict=True)
         )
-        routes = feed.routes if feed.routes.any else None
-        how = feed.encoder, feed.zone, feed.split_updates, routes, self._settings.encoded_at_ms
+        how = pass_settings(feed, self._settings.encoded_at_ms)
         return PassKey(how, tuple(zip(map(id, chunks), map(id, alike.versions), of_topics, strict=True)))
 
     def _alone(self, version: TableVersion, rows: RowChanges) -> Iterator[OutputRecords]:

@@ -31,6 +31,8 @@ class TablePlan:
 
     topic: str
     form: TableForm
+    spread: Hashable
+    """What the partitions of its rows hang on, beside the rows and how many partitions there are."""
 
 
 class TablePlans:
@@ -40,6 +42,8 @@ class TablePlans:
     """
 
     def __init__(self) -> None:
+        self.are_shared = True
+        """No rows have come so far of a table that is run alone."""
         self._wanted: dict[TableId, bool] = {}
         self._contained: dict[int, tuple[TableVersion, bool]] = {}
         """By the identity of a version, as below."""
@@ -102,10 +106,10 @@ class TablePlans:
         if selection is not None:
             return None
         names = tuple(column.name for column in version.columns)
-        key = names, route.rule, route.column_offsets, route.column_names
-        bucket = self._forms.setdefault(key, [])
+        spread = route.rule, route.column_offsets, route.column_names
+        bucket = self._forms.setdefault((names, spread), [])
         for form in bucket:
             if are_alike(form.version, version):
-                return TablePlan(route.topic, form)
+                return TablePlan(route.topic, form, spread)
         bucket.append(TableForm(version))
-        return TablePlan(route.topic, bucket[-1])
+        return TablePlan(route.topic, bucket[-1], spread)

@@ -60,7 +60,7 @@ def extras_of(rng: random.Random, feed: CompiledFeed, upto_ts: Ts) -> OutputReco
     return rng.choice([no_records(), watermark, watermark, join_records([watermark, ddl])])
 
 
-def told(whole: WholeCut | None) -> tuple[Any, ...]:
+def outcome(whole: WholeCut | None) -> tuple[Any, ...]:
     assert whole is not None
     return whole.records.to_pylist(), whole.rows, whole.flow
 
@@ -89,7 +89,7 @@ def test_a_cut_that_others_have_settled_is_what_one_makes_alone(seed: int) -> No
                 whole_cut(cut, kept, FeedProgram(schemas, own), extras, 5, 1 << 30)
             assert caught.value.code == error.code
             continue
-        assert told(whole_cut(cut, kept, FeedProgram(schemas, own), extras, 5, 1 << 30)) == told(alone)
+        assert outcome(whole_cut(cut, kept, FeedProgram(schemas, own), extras, 5, 1 << 30)) == outcome(alone)
 
 
 class Counted:

@@ -125,6 +125,15 @@ def of_alike(part: MountedPart) -> AlikeTables:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class SplitRows:
+    """Records that come of no row of their own."""
+
+    positions: BinaryArray
+    number: IntArray
+    """Which of alike tables each is of; 0 where there is one."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class EncodedPass:
     """Rows of a pass as messages: all of it that does not hang on where they go."""
 
@@ -139,8 +148,8 @@ class EncodedPass:
     """Of the rows in TiKV."""
     commit_ts: IntArray
     positions: BinaryArray
-    split: BinaryArray | None = None
-    """Positions of the DELETEs that updates became, with a PUT or alone; None: there are none."""
+    split: SplitRows | None = None
+    """The DELETEs that updates became, with a PUT or alone; None: there are none."""
     partitions: dict[Hashable, npt.NDArray[np.int32]] = field(default_factory=dict)
     """Of the rows, by what they hang on: changefeeds that send the same mostly hash the same."""
 
@@ -206,7 +215,9 @@ def encode_pass(
     commit_ts = np.concatenate([part.commit_ts for part in parts])
     op = np.concatenate([np.full(len(part), ROW_OPS[part.kind], np.int8) for part in parts])
     positions = row_positions(commit_ts, np.concatenate([part.start_ts for part in parts]), op, keys)
-    return EncodedPass(table, parts, mounted, encoded, keys, commit_ts, positions, _split_positions(rows, kept, groups))
+    return EncodedPass(
+        table, parts, mounted, encoded, keys, commit_ts, positions, _split_rows(rows, kept, groups, alike)
+    )
 
 
 def kept_parts(
@@ -266,7 +277,7 @@ def route_pass(passed: EncodedPass, feed: CompiledFeed, settings: Settings, alik
     encoded = room.within_limit(passed.encoded, passed.mounted, named, settings.encoded_at_ms)
     records = make_records([topic, pa.array(partition), encoded.keys, encoded.values, positions])
     if passed.split is not None and settings.ledger is not None:  # only now: a pass that is refused runs again
-        settings.ledger.split(passed.split)
+        settings.ledger.split(passed.split.positions)
     return records
 
 
@@ -344,17 +355,18 @@ def _tell_soft_deletes(
                 ledger.leave_out("soft_delete", rows, _mask(len(rows), deleted))
 
 
-def _split_positions(
-    rows: RowChanges, kept: Sequence[MountedPart], groups: Sequence[list[MountedPart]]
-) -> BinaryArray | None:
-    """Return the positions of the DELETEs that updates became, with a PUT or alone, as the rows were landed."""
+def _split_rows(
+    rows: RowChanges, kept: Sequence[MountedPart], groups: Sequence[list[MountedPart]], alike: AlikeTables | None
+) -> SplitRows | None:
+    """Return the DELETEs that updates became, with a PUT or alone, as the rows were landed."""
     of_updates = (group for before, group in zip(kept, groups, strict=True) if before.kind is RowKind.UPDATE)
     halves = [part.rows for group in of_updates for part in group if part.kind is RowKind.DELETE]
     if not halves:
         return None
     at = np.concatenate(halves)
     op = np.full(len(at), ROW_OPS[RowKind.DELETE], np.int8)
-    return row_positions(rows.commit_ts[at], rows.start_ts[at], op, rows.key.take(pa.array(at)))
+    positions = row_positions(rows.commit_ts[at], rows.start_ts[at], op, rows.key.take(pa.array(at)))
+    return SplitRows(positions, np.zeros(len(at), np.int64) if alike is None else alike.number[at])
 
 
 def _numbered(groups: Iterable[list[MountedPart]]) -> tuple[tuple[MountedPart, ...], npt.NDArray[np.int64]]:

@@ -269,7 +269,7 @@ class _Passes:
             return run_version(join_rows(chunks), versions[0], feed, settings, alike)
         key = self._key(chunks, alike)
         covering = self._kept.covering(key)
-        records = None if covering is None else route_some(*covering, feed, alike)
+        records = None if covering is None else route_some(*covering, feed, alike, settings.ledger)
         if records is not None or not makes:
             return records
         passed = self._kept.encoded(

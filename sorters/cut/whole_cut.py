@@ -112,7 +112,7 @@ def _settled_cut(
     def make() -> SettledRows | None:
         ledger = FlowLedger()
         settings = Settings(encoded_at_ms, None, None, ledger)
-        made = run_rows(wanted, feed, settings, plans, on_refused=log_refused, kept=shared)
+        made = run_rows(wanted, program.schemas, feed, settings, plans, on_refused=log_refused, kept=shared)
         return settle(made, topics, feed, ledger, may_repeat=cut.may_repeat, bytes_max=output_bytes_max)
 
     settled = shared.settled(key, wanted, make)

@@ -8,7 +8,7 @@ were asked for last.
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator, Set
+from collections.abc import Callable, Hashable, Iterator, Sequence, Set
 from typing import Final, Generic, NamedTuple, Self, TypeVar
 
 from schemas.changes import RowChanges
@@ -18,6 +18,7 @@ from schemas.rawlog.region_batch import decode_region_batch, read_batch_head
 from sorters.core.columnar.row_changes import join_rows
 from sorters.core.cut.cut import Cut, overlaps
 from sorters.core.flow.row_ids import sums_of_changes
+from sorters.core.rows.asked_tables import AskedTable, AskedTables
 from sorters.core.rows.pipeline import EncodedPass
 from sorters.core.rows.settled_rows import SettledKey, SettledRows
 from sorters.core.rows.shared_pass import PassKey
@@ -61,7 +62,10 @@ class _Pass(_Made[EncodedPass]):
 class SharedCut:
     """One cut; a :class:`~sorters.cut.worker.SharedRows`. From any thread."""
 
-    def __init__(self, cut: Cut, raw: RawCut) -> None:
+    def __init__(self, cut: Cut, raw: RawCut, asked: "Asked | None" = None) -> None:
+        """``asked`` is of all cuts of its upstream."""
+        self._asked = asked or Asked()
+        self._number = self._asked.begin()
         self._cut, self.held_bytes = cut, raw.raw_bytes
         """What it holds, about: only records at first."""
         self._records: dict[TableId, list[bytes]] = {}
@@ -79,7 +83,9 @@ class SharedCut:
         self._rows: dict[TableId, RowChanges] = {}
         self._landed: dict[TableId, FlowSum] = {}
         self._passes: dict[Hashable, dict[tuple[Hashable, ...], _Pass]] = {}
-        """By both parts of their key."""
+        """By what their keys say beside tables, and by the tables."""
+        self._lone: set[Hashable] = set()
+        """By what their keys say: nobody takes others' tables along any more."""
         self._settled: dict[SettledKey, _Made[SettledRows]] = {}
 
     def tables(self) -> Set[TableId]:
@@ -120,16 +126,37 @@ class SharedCut:
     def encoded(self, key: PassKey, keeps: object, make: Callable[[], EncodedPass | None]) -> EncodedPass | None:
         """See :class:`~sorters.core.rows.shared_pass.KeptPasses`."""
         with self._lock:
-            alike = self._passes.setdefault(key.how, {})
+            alike = self._passes.setdefault(key[:2], {})
             kept = alike.get(key.tables)
             if kept is None and self._has_room():
                 kept = alike[key.tables] = _Pass(key, keeps)
         return make() if kept is None else kept.get(make, self._hold_pass)
 
+    def ask(self, key: PassKey, tables: Sequence[AskedTable]) -> None:
+        """See :class:`~sorters.core.rows.shared_pass.KeptPasses`."""
+        self._asked.note(key.how, tables, self._number)
+
+    def company(self, key: PassKey, tables: Sequence[AskedTable]) -> list[tuple[AskedTable, RowChanges]]:
+        """See :class:`~sorters.core.rows.shared_pass.KeptPasses`."""
+        with self._lock:
+            if key[:2] in self._lone or not self._passes.get(key[:2]) or not self._has_room():
+                return []
+        others = self._asked.others(key.how, tables, self._number)
+        return [
+            (other, self._rows_of(other.version.table_id))
+            for other in others
+            if other.version.table_id in self._records
+        ]
+
+    def run_alone(self, key: PassKey) -> None:
+        """See :class:`~sorters.core.rows.shared_pass.KeptPasses`."""
+        with self._lock:
+            self._lone.add(key[:2])
+
     def covering(self, key: PassKey) -> tuple[EncodedPass, list[int]] | None:
         """See :class:`~sorters.core.rows.shared_pass.KeptPasses`."""
         with self._lock:
-            alike = self._passes.get(key.how, {})
+            alike = self._passes.get(key[:2], {})
             if key.tables in alike:
                 return None
             others = list(alike.values())
@@ -172,6 +199,27 @@ class SharedCut:
         return rows
 
 
+class Asked:
+    """Tables that changefeeds of an upstream ask for, over all of its cuts. From any thread."""
+
+    def __init__(self) -> None:
+        self._tables, self._cuts, self._lock = AskedTables(), 0, threading.Lock()
+
+    def begin(self) -> int:
+        """Return the number of the next cut."""
+        with self._lock:
+            self._cuts += 1
+            return self._cuts
+
+    def note(self, how: Hashable, tables: Sequence[AskedTable], cut: int) -> None:
+        with self._lock:
+            self._tables.note(how, tables, cut)
+
+    def others(self, how: Hashable, tables: Sequence[AskedTable], cut: int) -> list[AskedTable]:
+        with self._lock:
+            return self._tables.others(how, tables, cut)
+
+
 def _held_bytes(passed: EncodedPass | None) -> int:
     """Return what a pass holds, about: its messages, and columns of about as much."""
     if passed is None:
@@ -208,6 +256,7 @@ class SharedCuts:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._cuts = OrderedDict[_Read, _Kept]()
+        self._asked = Asked()
 
     def find(self, cut: Cut) -> RawCut | None:
         """Return what is kept of a cut, all of whose changes go out."""
@@ -222,7 +271,7 @@ class SharedCuts:
         """Keep a cut that was read, unless it is large; return what its changefeed goes on with."""
         if raw.raw_bytes > CUT_BYTES_MAX:
             return raw
-        fresh = SharedCut(cut, raw)
+        fresh = SharedCut(cut, raw, self._asked)
         with_rows = _Kept(RawCut([], raw.raw_bytes, fresh), fresh)
         with self._lock:
             kept = self._cuts.setdefault(_Read.of(cut), with_rows)  # another may have read it at the same time

@@ -22,6 +22,7 @@ from schemas.errors import BusError
 from schemas.ids import Ts
 from sorters.core.cut.cut import Cut
 from sorters.core.rows import shared_pass
+from sorters.core.rows.settled_rows import SettledKey
 from sorters.core.rows.shared_pass import PassKey
 from sorters.cut import small_cut
 from sorters.cut.raw_cut import RawCut, read_cut, with_chunks
@@ -72,6 +73,7 @@ def test_an_imaged_service_goes_the_same_way_each_time_that_a_seed_is_run() -> N
 
 _read_of, _find = shared_cuts._Read.of, SharedCuts.find
 _encoded, _covering = SharedCut.encoded, SharedCut.covering
+_settled = SharedCut.settled
 
 
 def _by_the_cut_itself(cut: Cut) -> Any:
@@ -106,7 +108,16 @@ def _lets_chunks_leak() -> tuple[Callable[..., Any], Callable[..., Any]]:
 
 def _across_protocols(self: SharedCut, key: PassKey, keeps: object, make: Any) -> Any:
     how: Any = key.how
-    return _encoded(self, PassKey(how[1:], key.tables), keeps, make)
+    return _encoded(self, key._replace(how=how[1:]), keeps, make)
+
+
+def _settled_across_protocols(self: SharedCut, key: SettledKey, keeps: object, make: Any) -> Any:
+    how: Any = key.how
+    return _settled(self, key._replace(how=(how[0][1:], *how[1:])), keeps, make)
+
+
+def _settled_for_any_tables(self: SharedCut, key: SettledKey, keeps: object, make: Any) -> Any:
+    return _settled(self, key._replace(tables=()), keeps, make)
 
 
 def _of_the_next_table(self: SharedCut, key: PassKey) -> Any:
@@ -122,6 +133,8 @@ FAULTS: dict[str, Fault] = {
     "shared whatever the cut says": [(raw_window.WindowReader, "read_cut", _shares_whatever_a_cut_says)],
     "leaking chunks": [(small_cut, "with_chunks", _keeps_last), (SharedCuts, "find", _gives_last)],
     "passes across protocols": [(SharedCut, "encoded", _across_protocols)],
+    "settled across protocols": [(SharedCut, "settled", _settled_across_protocols)],
+    "settled for any tables": [(SharedCut, "settled", _settled_for_any_tables)],
     "rows of the next table of a pass": [(SharedCut, "covering", _of_the_next_table)],
 }
 

@@ -97,7 +97,7 @@ def settled_key(
         number = numbers.setdefault(plan.topic, len(numbers))
         part = feed.encoder.topic_part(version, plan.topic, feed.schema_ids)
         tables.append((id(rows), id(version), part, plan.spread, number))
-    how = pass_settings(feed, encoded_at_ms), feed.message_bytes_max, feed.large_messages, may_repeat
+    how = pass_settings(feed), encoded_at_ms, feed.message_bytes_max, feed.large_messages, may_repeat
     topics = tuple((feed.partitions[topic], feed.topic_message_bytes.get(topic)) for topic in numbers)
     return SettledKey(how, topics, tuple(tables)), tuple(numbers)
 

@@ -8,9 +8,10 @@ refused, each of its tables is run alone: errors name one table, and rows beyond
 table.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Iterator
-from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from collections import ChainMap
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -28,10 +29,12 @@ from sorters.core.mount.alike_tables import AlikeTables
 from sorters.core.mount.corrupt_rows import OnCorrupt
 from sorters.core.mount.mounter import SMALL_ROWS
 from sorters.core.records.order import OutputRecords, no_records
+from sorters.core.rows.asked_tables import AskedTable
 from sorters.core.rows.pipeline import (
     CELLS_MAX,
     EncodedPass,
     Settings,
+    by_version,
     encodable,
     encode_pass,
     route_pass,
@@ -54,6 +57,7 @@ class PassKey(NamedTuple):
 
     how: Hashable
     """The changefeed's settings."""
+    encoded_at_ms: int
     tables: tuple[Hashable, ...]
     """Of each table: its rows, its version, and what messages hold of its topic."""
 
@@ -76,6 +80,20 @@ class KeptPasses(Protocol):
         Raises:
             BusError: whatever ``make`` raises; it is not kept.
         """
+        ...
+
+    def ask(self, key: PassKey, tables: Sequence[AskedTable]) -> None:
+        """Note that somebody wants a pass of these tables, which the key's are."""
+        ...
+
+    def company(self, key: PassKey, tables: Sequence[AskedTable]) -> list[tuple[AskedTable, RowChanges]]:
+        """Return other tables of the cut that are to be run along with these, with all their rows in it; none if no
+        pass has been made yet that lacks some of these tables.
+        """
+        ...
+
+    def run_alone(self, key: PassKey) -> None:
+        """Say that a pass with the company that there is for a key has failed: nobody is to try that again."""
         ...
 
     def covering(self, key: PassKey) -> tuple[EncodedPass, list[int]] | None:
@@ -127,7 +145,7 @@ def run_chunks(  # noqa: PLR0913 # what a pass needs, and what is kept of earlie
     plans = plans or TablePlans()
     wanted = wanted_rows(chunks, schemas, feed, plans=plans, kept=kept, ledger=ledger, states=states)
     settings = Settings(encoded_at_ms, store_claim, on_corrupt, ledger)
-    yield from run_rows(wanted, feed, settings, plans, on_refused=on_refused, kept=kept)
+    yield from run_rows(wanted, schemas, feed, settings, plans, on_refused=on_refused, kept=kept)
 
 
 def wanted_rows(
@@ -158,6 +176,7 @@ def wanted_rows(
 
 def run_rows(
     wanted: Iterable[VersionRows],
+    schemas: SchemaStore | LayeredSchemas,
     feed: CompiledFeed,
     settings: Settings,
     plans: TablePlans,
@@ -166,7 +185,7 @@ def run_rows(
     kept: KeptPasses | None = None,
 ) -> Iterator[OutputRecords]:
     """Turn what :func:`wanted_rows` yields into records, in no particular order. See :func:`run_chunks`."""
-    passes = _Passes(feed, settings, plans, on_refused, kept)
+    passes = _Passes(schemas, feed, settings, plans, on_refused, kept)
     for version, rows in wanted:
         yield from passes.take(version, rows)
     yield from passes.finish()
@@ -177,9 +196,9 @@ def shares_passes(feed: CompiledFeed) -> bool:
     return feed.encoder.takes_alike_tables and not feed.verify_checksums
 
 
-def pass_settings(feed: CompiledFeed, encoded_at_ms: int) -> Hashable:
+def pass_settings(feed: CompiledFeed) -> Hashable:
     """Return what of a changefeed the messages of alike tables hang on, beside :meth:`Encoder.topic_part`."""
-    return feed.encoder, feed.zone, feed.split_updates, feed.routes if feed.routes.any else None, encoded_at_ms
+    return feed.encoder, feed.zone, feed.split_updates, feed.routes if feed.routes.any else None
 
 
 @dataclass(slots=True, eq=False)
@@ -196,6 +215,7 @@ class _Waiting:
 class _Passes:
     def __init__(
         self,
+        schemas: SchemaStore | LayeredSchemas,
         feed: CompiledFeed,
         settings: Settings,
         plans: TablePlans,
@@ -203,7 +223,7 @@ class _Passes:
         kept: KeptPasses | None,
     ) -> None:
         self._feed, self._settings, self._plans, self._on_refused = feed, settings, plans, on_refused
-        self._kept = kept
+        self._schemas, self._kept = schemas, kept
         self.refused = 0
         """Shared passes that were run again table by table."""
         self._shares = shares_passes(feed)
@@ -267,9 +287,17 @@ class _Passes:
         feed, settings, versions = self._feed, self._settings, alike.versions
         if self._kept is None:
             return run_version(join_rows(chunks), versions[0], feed, settings, alike)
-        key = self._key(chunks, alike)
+        tables = self._asked(alike)
+        key = PassKey(
+            pass_settings(feed),
+            settings.encoded_at_ms,
+            tuple((id(rows), *table.key) for rows, table in zip(chunks, tables, strict=True)),
+        )
+        self._kept.ask(key, tables)
         covering = self._kept.covering(key)
         records = None if covering is None else route_some(*covering, feed, alike, settings.ledger)
+        if records is None and makes:
+            records = self._in_company(self._kept, key, chunks, tables, alike)
         if records is not None or not makes:
             return records
         passed = self._kept.encoded(
@@ -277,14 +305,62 @@ class _Passes:
         )
         return no_records() if passed is None else route_pass(passed, feed, settings, alike)
 
-    def _key(self, chunks: tuple[RowChanges, ...], alike: AlikeTables) -> PassKey:
+    def _asked(self, alike: AlikeTables) -> list[AskedTable]:
         feed = self._feed
-        of_topics = (
-            feed.encoder.topic_part(version, topic, feed.schema_ids)
+        return [
+            AskedTable(version, topic, feed.schema_ids, feed.encoder.topic_part(version, topic, feed.schema_ids))
             for version, topic in zip(alike.versions, alike.topics, strict=True)
+        ]
+
+    def _in_company(
+        self,
+        kept: KeptPasses,
+        key: PassKey,
+        chunks: tuple[RowChanges, ...],
+        tables: list[AskedTable],
+        alike: AlikeTables,
+    ) -> OutputRecords | None:
+        """Return the records of a pass of these tables and of those that others will ask for; None: there are none, or
+        the pass does not go.
+        """
+        more = list(self._with_room(kept.company(key, tables), sum(map(len, chunks)), alike.versions[0]))
+        if not more:
+            return None
+        others, rows = zip(*more, strict=True)
+        joined = (*chunks, *rows)
+        together = AlikeTables(
+            (*alike.versions, *(table.version for table in others)),
+            (*alike.topics, *(table.topic for table in others)),
+            np.repeat(np.arange(len(joined)), [len(chunk) for chunk in joined]),
         )
-        how = pass_settings(feed, self._settings.encoded_at_ms)
-        return PassKey(how, tuple(zip(map(id, chunks), map(id, alike.versions), of_topics, strict=True)))
+        maps: dict[int, Any] = {id(table.schema_ids): table.schema_ids for table in (*tables, *others)}
+        feed = replace(self._feed, schema_ids=ChainMap(*maps.values()))
+        wide = key._replace(tables=(*key.tables, *((id(each), *table.key) for table, each in more)))
+
+        def make() -> EncodedPass | None:
+            return encode_pass(join_rows(joined), alike.versions[0], feed, self._settings, together)
+
+        try:
+            passed = kept.encoded(wide, (joined, together.versions), make)
+        except BusError:  # perhaps of a table that is not ours
+            kept.run_alone(key)
+            return None
+        if passed is None:
+            return None
+        return route_some(passed, range(len(chunks)), self._feed, alike, self._settings.ledger)
+
+    def _with_room(
+        self, others: Iterable[tuple[AskedTable, RowChanges]], rows: int, version: TableVersion
+    ) -> Iterator[tuple[AskedTable, RowChanges]]:
+        """Yield those whose rows are all of the version that was asked for, as far as a pass has room for them."""
+        most = min(PASS_ROWS_MAX, CELLS_MAX // max(len(version.columns), 1))
+        for table, chunk in others:
+            if not len(chunk) or len(chunk) > TABLE_ROWS_MAX or chunk.deletes_of_nothing is not None:
+                continue
+            if [each for each, _ in by_version(chunk, self._schemas)] != [table.version] or rows + len(chunk) > most:
+                continue
+            rows += len(chunk)
+            yield table, chunk
 
     def _alone(self, version: TableVersion, rows: RowChanges) -> Iterator[OutputRecords]:
         records = run_version(rows, version, self._feed, self._settings)

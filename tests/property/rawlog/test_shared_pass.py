@@ -1,6 +1,7 @@
 """Rows of many tables that are run together become what they become table by table, byte for byte."""
 
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,23 +13,26 @@ from schemas.changes import RowChanges
 from schemas.config.changefeed import load_changefeed
 from schemas.errors import BusError, CorruptDataError
 from schemas.flow.flow_sum import FlowSum
-from schemas.ids import TableId, Ts
+from schemas.ids import RegionId, TableId, Ts
+from schemas.rawlog.region_batch import RegionBatch, encode_region_batch
 from schemas.tidb.table import PartitionVersion
 from sorters.core.cut.cut import Cut
 from sorters.core.feed.feed import CompiledFeed, compile_feed
 from sorters.core.flow.ledger import CutFlow, FlowLedger, differences
 from sorters.core.flow.row_ids import sums_of_changes
 from sorters.core.mount.alike_tables import are_alike
+from sorters.core.mount.mounter import SMALL_ROWS
 from sorters.core.records.order import in_order, join_records, no_records, sort_records
 from sorters.core.rows import shared_pass
-from sorters.core.rows.pipeline import EncodedPass, Settings, run_version, wanted_versions
+from sorters.core.rows.pipeline import EncodedPass, Settings, encode_pass, run_version, wanted_versions
 from sorters.core.rows.shared_pass import PassKey, run_chunks
 from sorters.core.rows.table_plans import TablePlans
 from sorters.cut.raw_cut import RawCut
-from sorters.service.shared_cuts import SharedCut
+from sorters.service.shared_cuts import SharedCut, SharedCuts
 from tests.support.rawlog.alike_tables import Schemas, chunks_of, compiled, moved, tables_of
+from tests.support.recorded.mounting import row_changes
 from tests.support.sources.examples import examples
-from tests.support.topics.random_rows import random_table
+from tests.support.topics.random_rows import random_change, random_table
 
 
 def alone(chunk: RowChanges, schemas: Any, feed: CompiledFeed) -> Any:
@@ -158,6 +162,78 @@ def test_who_has_some_of_the_tables_of_a_pass_takes_its_rows_out_of_it() -> None
             assert sort_records(join_records([no_records(), *produced])).equals(sort_records(expected))
         taken += kept.taken
     assert taken > 20
+
+
+class World:
+    """Chunks of many tables of one form, and passes that changefeeds of some of the tables make of them."""
+
+    def __init__(self, seed: int) -> None:
+        rng = random.Random(seed)
+        form = random_table(rng)
+        self.tables = [replace(form, table=f"t{number}", table_id=TableId(200 + number)) for number in range(12)]
+        self.schemas: Any = Schemas(self.tables)
+        changes = ([random_change(rng, table, at, damage=False) for at in range(SMALL_ROWS)] for table in self.tables)
+        chunks = [row_changes(table.table_id, each) for table, each in zip(self.tables, changes, strict=True)]
+        batches = [RegionBatch(region_id=RegionId(1), may_repeat=False, rows=rows) for rows in chunks]
+        upto_ts = Ts(max(int(rows.commit_ts.max()) for rows in chunks))
+        cut = Cut(after_ts=Ts(0), upto_ts=upto_ts, start=(0,), end=(1,), may_repeat=False, ddl_end=0)
+        self.cuts = SharedCuts()
+        self.raw = RawCut([encode_region_batch(batch, 1) for batch in batches], 0)
+        self.next_cut(cut)
+
+    def next_cut(self, cut: Cut) -> None:
+        shared: Any = self.cuts.keep(cut, self.raw).shared
+        self.cut, self.shared = cut, shared
+
+    def feed(self, topic: str) -> CompiledFeed:
+        feed = compile_feed(load_changefeed(f"kafka://h:1/{topic}?protocol=canal-json", {}), "default")
+        return replace(feed, force_replicate=True, partitions={topic: 3})
+
+    def run(self, feed: CompiledFeed, numbers: Sequence[int]) -> Any:
+        """Run a changefeed of these tables; return its records, which are those that it makes alone."""
+        wanted = {self.tables[number].table_id for number in numbers}
+        chunks = list(self.shared.rows(wanted.__contains__))
+        expected = join_records([no_records(), *(alone(chunk, self.schemas, feed) for chunk in chunks)])
+        ledger = FlowLedger()
+        made = list(run_chunks(chunks, self.schemas, feed, encoded_at_ms=5, kept=self.shared, ledger=ledger))
+        assert sort_records(join_records([no_records(), *made])).equals(sort_records(expected))
+        assert not list(differences(books_of(ledger, chunks, made), may_repeat=False))
+
+    @property
+    def passes(self) -> list[int]:
+        """Of how many tables each pass is that was made of the cut."""
+        return [len(tables) for alike in self.shared._passes.values() for tables in alike]
+
+
+def test_who_makes_the_second_pass_of_a_cut_takes_along_what_others_have_lately_asked_for() -> None:
+    world = World(3)
+    sets = [range(3), range(3, 6), range(6, 9), range(9, 12)]
+    for topic, numbers in zip("abcd", sets, strict=True):
+        world.run(world.feed(topic), numbers)
+    assert world.passes == [3, 6, 9, 12], "nobody knows yet who will ask"
+    world.next_cut(replace(world.cut, upto_ts=Ts(world.cut.upto_ts + 1)))
+    for topic, numbers in zip("bdca", [sets[1], sets[3], sets[2], sets[0]], strict=True):
+        world.run(world.feed(topic), numbers)
+    assert world.passes == [3, 12]
+
+
+def test_tables_of_others_that_cannot_be_encoded_hurt_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(3)
+    for topic, numbers in zip("ab", [range(3), range(3, 6)], strict=True):
+        world.run(world.feed(topic), numbers)
+    world.next_cut(replace(world.cut, upto_ts=Ts(world.cut.upto_ts + 1)))
+    tried = list[int]()
+
+    def refusing(rows: Any, version: Any, feed: Any, settings: Any, alike: Any) -> Any:
+        tried.append(len(alike.versions))
+        if len(alike.versions) > 3:
+            raise CorruptDataError("one of the tables")
+        return encode_pass(rows, version, feed, settings, alike)
+
+    monkeypatch.setattr(shared_pass, "encode_pass", refusing)
+    for topic, numbers in zip("abc", [range(3), range(3, 6), range(6, 9)], strict=True):
+        world.run(world.feed(topic), numbers)
+    assert tried == [3, 6, 3, 3], "with company once, and not again"
 
 
 def test_changefeeds_of_different_table_routes_share_no_pass() -> None:

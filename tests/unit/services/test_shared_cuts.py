@@ -68,7 +68,7 @@ def record(table: TableId, *commit_ts: int) -> bytes:
     return SharedRecord(encode_region_batch(RegionBatch(region_id=RegionId(1), may_repeat=False, rows=rows), 1))
 
 
-KEY, OTHER = PassKey("how", ("a", "b")), PassKey("how", ("a", "c"))
+KEY, OTHER = PassKey("how", 5, ("a", "b")), PassKey("how", 5, ("a", "c"))
 RECORDS = [record(TABLES[0], 5, 11, 12), record(TABLES[1], 13), record(TABLES[0], 14, 30), record(TABLES[2], 31, 2)]
 
 
@@ -193,13 +193,14 @@ def test_a_pass_of_more_tables_is_found_by_who_has_some_of_them() -> None:
     messages = EncodedRows(np.arange(1), pa.nulls(1, pa.binary()), pa.array([b"m"], pa.binary()))
     passed = cast(EncodedPass, SimpleNamespace(encoded=messages, positions=pa.nulls(1, pa.binary())))
     assert shared.covering(KEY) is None
-    shared.encoded(PassKey("how", ("x", "y")), None, lambda: None)
-    assert shared.covering(PassKey("how", ("y",))) is None, "nothing is left of its rows"
-    shared.encoded(PassKey("how", ("c", "b", "a")), None, lambda: passed)
+    shared.encoded(PassKey("how", 5, ("x", "y")), None, lambda: None)
+    assert shared.covering(PassKey("how", 5, ("y",))) is None, "nothing is left of its rows"
+    shared.encoded(PassKey("how", 5, ("c", "b", "a")), None, lambda: passed)
     assert shared.covering(KEY) == (passed, [2, 1])
-    assert shared.covering(PassKey("another", KEY.tables)) is None
-    assert shared.covering(PassKey("how", ("a", "d"))) is None
-    assert shared.covering(PassKey("how", ("c", "b", "a"))) is None, "it has its own"
+    assert shared.covering(PassKey("another", 5, KEY.tables)) is None
+    assert shared.covering(PassKey("how", 6, KEY.tables)) is None
+    assert shared.covering(PassKey("how", 5, ("a", "d"))) is None
+    assert shared.covering(PassKey("how", 5, ("c", "b", "a"))) is None, "it has its own"
 
 
 def test_a_cut_that_holds_its_share_of_memory_keeps_no_more_and_counts_against_the_others() -> None:

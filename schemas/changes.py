@@ -91,9 +91,9 @@ class RowChanges:
         return self.key.nbytes + self.value_bytes
 
     @cached_property
-    def ts_span(self) -> npt.NDArray[np.int64]:
+    def ts_span(self) -> tuple[int, int]:
         """The lowest and the highest commit_ts; there must be a row."""
-        return np.array([self.commit_ts.min(), self.commit_ts.max()])
+        return int(self.commit_ts.min()), int(self.commit_ts.max())
 
     @cached_property
     def has_deletes(self) -> bool:

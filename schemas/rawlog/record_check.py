@@ -115,7 +115,7 @@ class Whose(NamedTuple):
     @classmethod
     def of(cls, rows: RowChanges) -> Self:
         """Return whose rows are, of which there is at least one."""
-        low, high = rows.ts_span.tolist()
+        low, high = rows.ts_span
         return cls(rows.table_id, Ts(low), Ts(high))
 
 

@@ -113,7 +113,7 @@ def encode_region_batch(batch: RegionBatch, schema_id: int) -> bytes:
     """Return the Kafka record value of ``batch``, which must hold at least one row."""
     rows = batch.rows
     txn_source = rows.txn_source.astype("<i8").tobytes() if rows.txn_source.any() else b""
-    min_commit_ts, max_commit_ts = rows.ts_span.tolist()
+    min_commit_ts, max_commit_ts = rows.ts_span
     datum = {
         "table_id": int(rows.table_id),
         "region_id": int(batch.region_id),

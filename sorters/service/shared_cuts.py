@@ -102,13 +102,12 @@ class SharedCut:
         for table, record in self._damaged:
             if not (damaged or DamagedRecords()).passes(record, is_wanted=is_wanted(table)):
                 decode_region_batch(record)  # which refuses it
-        for table in self._records:
-            if is_wanted(table):
-                rows = self._rows_of(table)
-                if len(rows):
-                    if on_rows is not None:
-                        on_rows(len(rows))
-                    yield rows
+        of_tables = [rows for table in self._records if is_wanted(table) and len(rows := self._rows_of(table))]
+        self._sum_up(of_tables)
+        for rows in of_tables:
+            if on_rows is not None:
+                on_rows(len(rows))
+            yield rows
 
     def holds(self, rows: RowChanges) -> bool:
         """See :class:`~sorters.core.rows.shared_pass.KeptPasses`."""
@@ -118,10 +117,8 @@ class SharedCut:
         """See :class:`~sorters.core.rows.shared_pass.KeptPasses`."""
         if not self.holds(rows):
             return None
-        each = self._landed.get(rows.table_id)
-        if each is None:
-            each = self._landed[rows.table_id] = sums_of_changes([rows])[0]  # of two at the same time the same
-        return each
+        self._sum_up([rows])
+        return self._landed[rows.table_id]
 
     def encoded(self, key: PassKey, keeps: object, make: Callable[[], EncodedPass | None]) -> EncodedPass | None:
         """See :class:`~sorters.core.rows.shared_pass.KeptPasses`."""
@@ -175,6 +172,13 @@ class SharedCut:
             if kept is None and self._has_room():
                 kept = self._settled[key] = _Made(keeps)
         return make() if kept is None else kept.get(make, self._hold_settled)
+
+    def _sum_up(self, of_tables: Sequence[RowChanges]) -> None:
+        """Sum up rows of tables that nobody has asked for yet, at once: a call costs as much as hundreds of rows."""
+        fresh = [rows for rows in of_tables if rows.table_id not in self._landed]
+        if fresh:
+            sums = zip(fresh, sums_of_changes(fresh), strict=True)
+            self._landed.update({rows.table_id: each for rows, each in sums})  # of two at the same time the same
 
     def _has_room(self) -> bool:
         return self.held_bytes < KEPT_BYTES_MAX // 2

@@ -5,6 +5,7 @@ update split, soft deletes, dispatch, column selectors, encode, position. What h
 a table version, never per row.
 """
 
+from bisect import bisect_left
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -107,7 +108,8 @@ def by_version(
     if not len(rows):
         return
     boundaries = schemas.boundaries_of(rows.table_id)
-    first, last = boundaries.searchsorted(rows.ts_span, side="left").tolist()
+    # Two searches one by one: a table has few versions, and a call of numpy's takes longer than both.
+    first, last = (bisect_left(boundaries, ts) for ts in rows.ts_span)
     number = None if first == last else boundaries.searchsorted(rows.commit_ts, side="left")
     for version_number in [first] if number is None else np.unique(number).tolist():
         group = rows if number is None else rows_where(rows, number == version_number)

@@ -61,7 +61,7 @@ def whole_cut(
     """
     feed = program.feed
     if raw.shared is not None and may_settle(cut, feed, program.plans, extras):
-        settled = _settled_cut(cut, raw.shared, program, extras, encoded_at_ms, output_bytes_max)
+        settled = _settled_cut(cut, raw.shared, program, extras, encoded_at_ms, output_bytes_max, between)
         if settled is not None:
             return settled
     rows, held, books = list[OutputRecords](), 0, CutBooks.of(cut, feed)
@@ -93,6 +93,7 @@ def _settled_cut(
     extras: OutputRecords,
     encoded_at_ms: int,
     output_bytes_max: int,
+    between: Callable[[], None],
 ) -> WholeCut | None:
     """Return the same by what others have made of the cut, or make it for them; None: it has to be made alone.
 
@@ -115,9 +116,11 @@ def _settled_cut(
         made = run_rows(wanted, program.schemas, feed, settings, plans, on_refused=log_refused, kept=shared)
         return settle(made, topics, feed, ledger, may_repeat=cut.may_repeat, bytes_max=output_bytes_max)
 
+    between()
     settled = shared.settled(key, wanted, make)
     if settled is None:
         return None
+    between()
     whole = flow.close() + settled.flow
     check_flow(whole, cut.after_ts, cut.upto_ts, may_repeat=cut.may_repeat)
     records = settled.under(topics)

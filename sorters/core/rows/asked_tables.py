@@ -39,8 +39,8 @@ class AskedTable:
 @dataclass(slots=True, eq=False)
 class _Noted:
     table: AskedTable
-    form: int
-    """Which of the tables that are alike it is."""
+    form: TableVersion
+    """One for all tables that are alike."""
     at: int
     """The cut in which it was asked for last."""
 
@@ -73,23 +73,23 @@ class AskedTables:
         return [
             each.table
             for key, each in noted.items()
-            if each.form == form and at - each.at <= LATELY_CUTS and key not in mine
+            if each.form is form and at - each.at <= LATELY_CUTS and key not in mine
         ]
 
-    def _form_of(self, settings: Hashable, version: TableVersion) -> int:
+    def _form_of(self, settings: Hashable, version: TableVersion) -> TableVersion:
         forms = self._forms.setdefault(settings, [])
-        for number, form in enumerate(forms):
+        for form in forms:
             if are_alike(form, version):
-                return number
+                return form
         forms.append(version)
-        return len(forms) - 1
+        return version
 
     def _sweep(self, at: int) -> None:
         """Forget what nobody has asked for lately."""
         self._swept_at = at
         for settings, noted in list(self._noted.items()):
             fresh = {key: each for key, each in noted.items() if at - each.at <= LATELY_CUTS}
-            if fresh:
-                self._noted[settings] = fresh
-            else:
+            self._noted[settings] = fresh
+            self._forms[settings] = list({id(each.form): each.form for each in fresh.values()}.values())
+            if not fresh:
                 del self._noted[settings], self._forms[settings]

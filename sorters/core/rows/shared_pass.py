@@ -323,31 +323,35 @@ class _Passes:
         """Return the records of a pass of these tables and of those that others will ask for; None: there are none, or
         the pass does not go.
         """
-        more = list(self._with_room(kept.company(key, tables), sum(map(len, chunks)), alike.versions[0]))
-        if not more:
-            return None
-        others, rows = zip(*more, strict=True)
-        joined = (*chunks, *rows)
-        together = AlikeTables(
-            (*alike.versions, *(table.version for table in others)),
-            (*alike.topics, *(table.topic for table in others)),
-            np.repeat(np.arange(len(joined)), [len(chunk) for chunk in joined]),
-        )
-        maps: dict[int, Any] = {id(table.schema_ids): table.schema_ids for table in (*tables, *others)}
-        feed = replace(self._feed, schema_ids=ChainMap(*maps.values()))
-        wide = key._replace(tables=(*key.tables, *((id(each), *table.key) for table, each in more)))
-
-        def make() -> EncodedPass | None:
-            return encode_pass(join_rows(joined), alike.versions[0], feed, self._settings, together)
-
         try:
-            passed = kept.encoded(wide, (joined, together.versions), make)
+            more = list(self._with_room(kept.company(key, tables), sum(map(len, chunks)), alike.versions[0]))
+            if not more:
+                return None
+            others, rows = zip(*more, strict=True)
+            joined = (*chunks, *rows)
+            together = AlikeTables(
+                (*alike.versions, *(table.version for table in others)),
+                (*alike.topics, *(table.topic for table in others)),
+                np.repeat(np.arange(len(joined)), [len(chunk) for chunk in joined]),
+            )
+            wide = key._replace(tables=(*key.tables, *((id(each), *table.key) for table, each in more)))
+            passed = kept.encoded(
+                wide, (joined, together.versions), lambda: self._encoded_for_all(joined, together, (*tables, *others))
+            )
         except BusError:  # perhaps of a table that is not ours
             kept.run_alone(key)
             return None
         if passed is None:
             return None
         return route_some(passed, range(len(chunks)), self._feed, alike, self._settings.ledger)
+
+    def _encoded_for_all(
+        self, chunks: Sequence[RowChanges], alike: AlikeTables, tables: Sequence[AskedTable]
+    ) -> EncodedPass | None:
+        """Encode rows of others' tables, too, with the ids of their schemas; the books of this cut are not theirs."""
+        ids: dict[int, Any] = {id(table.schema_ids): table.schema_ids for table in tables}
+        feed = replace(self._feed, schema_ids=ChainMap(*ids.values()))
+        return encode_pass(join_rows(chunks), alike.versions[0], feed, replace(self._settings, ledger=None), alike)
 
     def _with_room(
         self, others: Iterable[tuple[AskedTable, RowChanges]], rows: int, version: TableVersion

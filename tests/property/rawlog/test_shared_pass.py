@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 
 from schemas.changes import RowChanges
 from schemas.config.changefeed import load_changefeed
+from schemas.ddl.schema_store import UnknownTableError
 from schemas.errors import BusError, CorruptDataError
 from schemas.flow.flow_sum import FlowSum
 from schemas.ids import RegionId, TableId, Ts
 from schemas.rawlog.region_batch import RegionBatch, encode_region_batch
-from schemas.tidb.table import PartitionVersion
+from schemas.tidb.table import PartitionVersion, TableVersion
 from sorters.core.cut.cut import Cut
 from sorters.core.feed.feed import CompiledFeed, compile_feed
 from sorters.core.flow.ledger import CutFlow, FlowLedger, differences
@@ -164,6 +165,15 @@ def test_who_has_some_of_the_tables_of_a_pass_takes_its_rows_out_of_it() -> None
     assert taken > 20
 
 
+class Behind(Schemas):
+    """Knows these tables alone."""
+
+    def lookup(self, table_id: TableId, commit_ts: Ts) -> TableVersion:
+        if table_id not in self._tables:
+            raise UnknownTableError("row of an unknown table", table_id=table_id, commit_ts=commit_ts)
+        return super().lookup(table_id, commit_ts)
+
+
 class World:
     """Chunks of many tables of one form, and passes that changefeeds of some of the tables make of them."""
 
@@ -234,6 +244,25 @@ def test_tables_of_others_that_cannot_be_encoded_hurt_nobody_else(monkeypatch: p
     for topic, numbers in zip("abc", [range(3), range(3, 6), range(6, 9)], strict=True):
         world.run(world.feed(topic), numbers)
     assert tried == [3, 6, 3, 3], "with company once, and not again"
+
+
+def test_a_table_that_a_changefeeds_schemas_do_not_know_yet_is_not_taken_along() -> None:
+    world, refused = World(3), list[int]()
+    for topic, numbers in zip("ab", [range(3), range(3, 6)], strict=True):
+        world.run(world.feed(topic), numbers)
+    world.next_cut(replace(world.cut, upto_ts=Ts(world.cut.upto_ts + 1)))
+    world.run(world.feed("b"), range(3, 6))
+    world.schemas = Behind(world.tables[6:9])
+    chunks = list(world.shared.rows({table.table_id for table in world.tables[6:9]}.__contains__))
+
+    def note(error: BusError, count: int) -> None:
+        refused.append(count)
+
+    feed = world.feed("c")
+    made = list(run_chunks(chunks, world.schemas, feed, encoded_at_ms=5, kept=world.shared, on_refused=note))
+    assert sum(each.num_rows for each in made) == sum(map(len, chunks))
+    assert world.passes == [3, 3]
+    assert refused == []
 
 
 def test_changefeeds_of_different_table_routes_share_no_pass() -> None:

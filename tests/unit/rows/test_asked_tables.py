@@ -50,3 +50,15 @@ def test_what_nobody_has_asked_for_lately_is_nobodys_and_is_forgotten() -> None:
     assert [each.table for each in tables._noted["canal"].values()] == [mine]
     tables.note("canal", [theirs], 2 * last)
     assert tables.others("canal", [mine], 2 * last) == [theirs]
+
+
+def test_forms_that_no_table_has_any_more_are_forgotten_and_those_that_are_left_stay_alike() -> None:
+    tables, last = AskedTables(), 1 + asked_tables.LATELY_CUTS
+    tables.note("canal", [asked(1), asked(2, form=1)], 1)
+    mine = asked(3)
+    tables.note("canal", [mine], last)
+    tables.note("canal", [mine], 2 * last)
+    assert len(tables._forms["canal"]) == 1
+    theirs = asked(4)
+    tables.note("canal", [theirs], 2 * last)
+    assert tables.others("canal", [mine], 2 * last) == [theirs]

@@ -17,6 +17,9 @@ from sorters.cut.damaged_records import DamagedRecord, naming_damage
 from sorters.cut.raw_cut import RawCut
 from sorters.cut.worker import CutCounts, FeedProgram, SharedRows, log_refused, output_records
 
+TURN_ROWS = 8_192
+"""Rows of a cut that are run without a pause, in some 50 ms: whoever lets others in between waits for all of them."""
+
 
 @dataclass(frozen=True, slots=True)
 class WholeCut:
@@ -116,11 +119,14 @@ def _settled_cut(
         made = run_rows(wanted, program.schemas, feed, settings, plans, on_refused=log_refused, kept=shared)
         return settle(made, topics, feed, ledger, may_repeat=cut.may_repeat, bytes_max=output_bytes_max)
 
-    between()
+    is_long = sum(len(of_table) for _, of_table in wanted) > TURN_ROWS
+    if is_long:
+        between()
     settled = shared.settled(key, wanted, make)
     if settled is None:
         return None
-    between()
+    if is_long:
+        between()
     whole = flow.close() + settled.flow
     check_flow(whole, cut.after_ts, cut.upto_ts, may_repeat=cut.may_repeat)
     records = settled.under(topics)

@@ -181,6 +181,17 @@ def test_more_than_a_driver_may_hold_is_neither_settled_nor_made_alone(monkeypat
     assert whole_cut(counted.cut, counted.kept, program, no_records(), 5, 1_000) is None
 
 
+@pytest.mark.parametrize(("rows", "pauses"), [(1, 2), (100_000, 0)])
+def test_a_long_cut_lets_others_in_between_and_a_short_one_does_not(
+    rows: int, pauses: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted, calls = Counted(monkeypatch), list[int]()
+    monkeypatch.setattr(cuts, "TURN_ROWS", rows)
+    program = FeedProgram(counted.schemas, counted.feed("u"))
+    whole_cut(counted.cut, counted.kept, program, no_records(), 5, 1 << 30, lambda: calls.append(1))
+    assert len(calls) == pauses
+
+
 def test_a_row_that_is_lost_where_all_share_is_found_by_each_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
     counted = Counted(monkeypatch)
     sort = order.sort_records

@@ -131,5 +131,5 @@ def _settled_cut(
     check_flow(whole, cut.after_ts, cut.upto_ts, may_repeat=cut.may_repeat)
     records = settled.under(topics)
     if extras.num_rows:
-        records = one_behind_other(records, in_order([extras], cut.may_repeat))
+        records = one_behind_other([records, in_order([extras], cut.may_repeat)])
     return WholeCut(records, settled.rows, books.all_corrupt(), whole, books.close_states(), books.all_damaged())

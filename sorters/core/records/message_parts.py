@@ -1,7 +1,6 @@
 """Rows whose message is larger than the topic between sorter and processors takes: put there in parts."""
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -9,7 +8,14 @@ import pyarrow as pa
 from schemas.config.sink.kafka import MESSAGE_OVERHEAD_BYTES
 from schemas.sink.parts import cut_message
 from sorters.core.columnar.spans import spans_of
-from sorters.core.records.order import OUTPUT_SCHEMA, OutputRecords, column_of, make_records, topics_of
+from sorters.core.records.order import (
+    OUTPUT_SCHEMA,
+    OutputRecords,
+    column_of,
+    make_records,
+    one_behind_other,
+    topics_of,
+)
 
 
 def in_parts(records: OutputRecords, limit: Callable[[str], int]) -> OutputRecords:
@@ -21,13 +27,13 @@ def in_parts(records: OutputRecords, limit: Callable[[str], int]) -> OutputRecor
     sizes = sum(spans_of(column_of(records, name)).length for name in ("key", "value", "position"))
     number, topics = topics_of(records)
     room = np.array([limit(topic) for topic in topics], np.int64)[number] - MESSAGE_OVERHEAD_BYTES
-    tables, at = list[Any](), 0
+    tables, at = list[OutputRecords](), 0
     for row in np.flatnonzero(sizes > room).tolist():
         if not records.column("key")[row].is_valid:
             continue  # no row: a DDL event is never in parts
         tables += [records.slice(at, row - at), _cut(records.slice(row, 1), int(room[row]))]
         at = row + 1
-    return pa.concat_tables([*tables, records.slice(at)]) if tables else records
+    return one_behind_other([*tables, records.slice(at)]) if tables else records
 
 
 def _cut(record: OutputRecords, room: int) -> OutputRecords:

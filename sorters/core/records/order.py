@@ -106,9 +106,9 @@ def join_records(parts: Sequence[OutputRecords]) -> OutputRecords:
     return joined.combine_chunks()
 
 
-def one_behind_other(first: OutputRecords, second: OutputRecords) -> OutputRecords:
-    """Return the records of both, in two chunks: nothing is copied."""
-    joined: OutputRecords = pa.concat_tables([first, second])
+def one_behind_other(parts: Sequence[OutputRecords]) -> OutputRecords:
+    """Return the records of all parts, in chunks: nothing is copied."""
+    joined: OutputRecords = pa.concat_tables(parts)
     return joined
 
 

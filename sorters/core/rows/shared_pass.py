@@ -243,7 +243,7 @@ class _Passes:
         waiting = self._waiting.get(plan.form)
         if waiting is None:
             waiting = self._waiting[plan.form] = _Waiting()
-        if waiting.rows + len(rows) > min(PASS_ROWS_MAX, CELLS_MAX // max(len(version.columns), 1)):
+        if waiting.rows + len(rows) > _pass_rows_max(version):
             yield from self._run(waiting)
             self._bytes -= waiting.bytes
             waiting = self._waiting[plan.form] = _Waiting()
@@ -265,9 +265,8 @@ class _Passes:
         several = len(waiting.groups) > 1 and waiting.rows >= SMALL_ROWS
         if several or self._kept is not None:
             versions, topics, chunks = zip(*waiting.groups, strict=True)
-            number = np.repeat(np.arange(len(chunks)), [len(chunk) for chunk in chunks])
             try:
-                records = self._together(chunks, AlikeTables(versions, topics, number), makes=several)
+                records = self._together(chunks, _alike(versions, topics, chunks), makes=several)
             except BusError as error:
                 # Of which table it is, and whether it is one at all, the tables tell one by one.
                 self.refused += 1
@@ -329,14 +328,11 @@ class _Passes:
                 return None
             others, rows = zip(*more, strict=True)
             joined = (*chunks, *rows)
-            together = AlikeTables(
-                (*alike.versions, *(table.version for table in others)),
-                (*alike.topics, *(table.topic for table in others)),
-                np.repeat(np.arange(len(joined)), [len(chunk) for chunk in joined]),
-            )
+            versions = (*alike.versions, *(table.version for table in others))
+            together = _alike(versions, (*alike.topics, *(table.topic for table in others)), joined)
             wide = key._replace(tables=(*key.tables, *((id(each), *table.key) for table, each in more)))
             passed = kept.encoded(
-                wide, (joined, together.versions), lambda: self._encoded_for_all(joined, together, (*tables, *others))
+                wide, (joined, versions), lambda: self._encoded_for_all(joined, together, (*tables, *others))
             )
         except BusError:  # perhaps of a table that is not ours
             kept.run_alone(key)
@@ -357,7 +353,7 @@ class _Passes:
         self, others: Iterable[tuple[AskedTable, RowChanges]], rows: int, version: TableVersion
     ) -> Iterator[tuple[AskedTable, RowChanges]]:
         """Yield those whose rows are all of the version that was asked for, as far as a pass has room for them."""
-        most = min(PASS_ROWS_MAX, CELLS_MAX // max(len(version.columns), 1))
+        most = _pass_rows_max(version)
         for table, chunk in others:
             if not len(chunk) or len(chunk) > TABLE_ROWS_MAX or chunk.deletes_of_nothing is not None:
                 continue
@@ -370,3 +366,12 @@ class _Passes:
         records = run_version(rows, version, self._feed, self._settings)
         if records.num_rows:
             yield records
+
+
+def _pass_rows_max(version: TableVersion) -> int:
+    return min(PASS_ROWS_MAX, CELLS_MAX // max(len(version.columns), 1))
+
+
+def _alike(versions: tuple[TableVersion, ...], topics: tuple[str, ...], chunks: Sequence[RowChanges]) -> AlikeTables:
+    """Return the tables of chunks that are joined one after the other, each of its table."""
+    return AlikeTables(versions, topics, np.repeat(np.arange(len(chunks)), [len(chunk) for chunk in chunks]))

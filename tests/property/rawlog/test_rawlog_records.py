@@ -1,7 +1,9 @@
 """Records of the raw log come back as they went in, and bytes that are not one are refused."""
 
+import io
 import json
 
+import fastavro
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -13,7 +15,14 @@ from schemas.errors import CorruptDataError
 from schemas.ids import RegionId, TableId, Ts
 from schemas.rawlog.ddl_record import DdlRecord, decode_ddl_record, encode_ddl_record
 from schemas.rawlog.frontier import FrontierRecord, HeldTables, decode_frontier, encode_frontier
-from schemas.rawlog.region_batch import RegionBatch, decode_region_batch, encode_region_batch, read_batch_head
+from schemas.rawlog.region_batch import (
+    REGION_BATCH_SCHEMA,
+    RegionBatch,
+    decode_region_batch,
+    encode_part,
+    encode_region_batch,
+    read_batch_head,
+)
 
 TS = st.integers(0, 2**63 - 1)
 ROW = st.tuples(TS, TS, st.sampled_from(Op), st.binary(max_size=40), st.binary(), st.binary(), st.integers(0, 2**20))
@@ -61,6 +70,50 @@ def test_region_batch_encoded_then_decoded_is_the_same(drawn: tuple[RegionBatch,
         strict=True,
     )
     assert list(got) == rows
+
+
+def joined(items: list[bytes]) -> bytes:
+    ends, end = [], 0
+    for item in items:
+        end += len(item)
+        ends.append(end)
+    return np.array(ends, "<i4").tobytes() + b"".join(items)
+
+
+@given(batches(), st.binary(max_size=200))
+def test_region_batch_read_by_a_library_then_it_is_avro_of_its_schema(
+    drawn: tuple[RegionBatch, list[Row]], part: bytes
+) -> None:
+    batch, rows = drawn
+    commit_ts, start_ts, ops, keys, values, old_values, sources = map(list, zip(*rows, strict=True))
+    wanted = {
+        "table_id": batch.rows.table_id,
+        "region_id": batch.region_id,
+        "count": len(rows),
+        "min_commit_ts": min(commit_ts),
+        "max_commit_ts": max(commit_ts),
+        "may_repeat": batch.may_repeat,
+        "commit_ts": np.array(commit_ts, "<i8").tobytes(),
+        "start_ts": np.array(start_ts, "<i8").tobytes(),
+        "op": bytes(ops),
+        "key": joined(keys),
+        "value": joined(values),
+        "old_value": joined(old_values),
+        "txn_source": np.array(sources, "<i8").tobytes() if any(sources) else b"",
+        "part": b"",
+    }
+    record = encode_region_batch(batch, 1)
+    assert read_by_library(record) == wanted
+    of_part = encode_part(read_batch_head(record), record[:5], part)
+    columns = {name: b"" for name, value in wanted.items() if isinstance(value, bytes)}
+    assert read_by_library(of_part) == wanted | columns | {"count": 0, "part": part}
+
+
+def read_by_library(record: bytes) -> object:
+    stream = io.BytesIO(record[5:])
+    datum = fastavro.schemaless_reader(stream, fastavro.parse_schema(REGION_BATCH_SCHEMA), None)
+    assert not stream.read(), "bytes follow the record"
+    return datum
 
 
 @given(batches(), st.data())

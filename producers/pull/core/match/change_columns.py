@@ -42,7 +42,8 @@ class JoinedBytes(NamedTuple):
 
     def equals(self, other: "JoinedBytes") -> bool:
         """Tell whether the byte strings are the same ones, in the same order."""
-        return self.data == other.data and np.array_equal(self.lengths, other.lengths)
+        # By their bytes: numpy takes ten times as long to compare a hundred lengths.
+        return self.data == other.data and self.lengths.tobytes() == other.lengths.tobytes()
 
     def items(self) -> list[bytes]:
         """Return the byte strings."""

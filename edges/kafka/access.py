@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Self
 
-from edges.kafka.settings import FLAGS, KAFKA_KEYS, MECHANISMS, NUMBERS, PEM_FILES, PROTOCOLS, SERVERS
+from edges.kafka.settings import CHECK_BATCHES, FLAGS, KAFKA_KEYS, MECHANISMS, NUMBERS, PEM_FILES, PROTOCOLS, SERVERS
 from edges.properties import read_properties
 from schemas.errors import ConfigError
 
@@ -61,6 +61,12 @@ class KafkaAccess:
             if file is not None:
                 settings[text_key] = read_pem(file, key)
         return replace(self, settings=settings)
+
+    def checking_batches(self) -> Self:
+        """Return this access for consumers that compare Kafka's checksum of each batch, whatever its records say of
+        themselves (:func:`edges.kafka.offsets.offsets_consumer`).
+        """
+        return replace(self, settings={**self.settings, CHECK_BATCHES: "true"})
 
     def as_child(self, config_file: Path | None) -> Self | None:
         """Return the access of a child process that has a ``--kafka-config`` of its own; None: it has this one.

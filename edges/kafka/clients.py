@@ -16,6 +16,7 @@ from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from edges.kafka.errors import KafkaSettingsError
+from edges.kafka.settings import CHECK_BATCHES
 
 _shared: "WeakValueDictionary[tuple[tuple[str, object], ...], AdminClient]" = WeakValueDictionary()
 """Admin clients by their settings."""
@@ -46,7 +47,7 @@ def kafka_producer(config: Mapping[str, object], log: logging.Logger | None = No
     Raises:
         KafkaSettingsError: librdkafka refuses the settings.
     """
-    return _made(Producer, config, log)
+    return _made(Producer, _of_no_consumer(config), log)
 
 
 def kafka_admin(config: Mapping[str, object], log: logging.Logger | None = None) -> AdminClient:
@@ -55,7 +56,7 @@ def kafka_admin(config: Mapping[str, object], log: logging.Logger | None = None)
     Raises:
         KafkaSettingsError: librdkafka refuses the settings.
     """
-    return _made(AdminClient, config, log)
+    return _made(AdminClient, _of_no_consumer(config), log)
 
 
 def shared_admin(config: Mapping[str, object], log: logging.Logger | None = None) -> AdminClient:
@@ -71,6 +72,11 @@ def shared_admin(config: Mapping[str, object], log: logging.Logger | None = None
         if admin is None:
             admin = _shared[key] = kafka_admin(config, log)
     return admin
+
+
+def _of_no_consumer(config: Mapping[str, object]) -> Mapping[str, object]:
+    """Leave out what only consumers have: librdkafka warns of it otherwise."""
+    return {key: value for key, value in config.items() if key != CHECK_BATCHES}
 
 
 def _made(kind: Callable[..., _Client], config: Mapping[str, object], log: logging.Logger | None) -> _Client:

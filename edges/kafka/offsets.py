@@ -5,14 +5,16 @@ The one such reader: of the frontier, of DDL and of the raw log, in captures, so
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
+from contextlib import closing
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from edges.kafka.clients import kafka_consumer
 from edges.kafka.errors import HistoryLostError, KafkaUnreachableError, address_of
-from schemas.errors import CorruptDataError
+from edges.kafka.settings import CHECK_BATCHES
+from schemas.errors import BusError, CorruptDataError
 
 READ_TIMEOUT_S = 30.0
 """How long the broker may take to hand out records that are known to exist, before the read fails and is retried."""
@@ -32,6 +34,8 @@ _LEADER_MOVES = frozenset(
 """What a broker, or librdkafka from its cache, says while a partition's leader is not where it was."""
 _DAMAGED = frozenset({KafkaError._BAD_MSG, KafkaError._BAD_COMPRESSION})
 """What a consumer says of a batch whose checksum does not fit, or that does not decompress: with its first offset."""
+_LOOK_S = 5.0
+"""How long a second consumer looks for a damaged batch."""
 _LEADER_RETRY_S = 0.1
 _FETCH_WAIT_MS = 10
 _CONSUME_MAX = 64
@@ -59,7 +63,7 @@ def offsets_consumer(
         fetch_wait_ms: see librdkafka's ``fetch.wait.max.ms``; a fetch that has nothing to bring waits so long at the
             broker, and so does an ``assign`` that comes meanwhile.
         are_checked: whether the records say themselves whether they are those that were sent. Else Kafka's checksum of
-            their batch is compared, which damages all of a batch with one.
+            their batch is compared, which damages all of a batch with one; so it is where ``config`` asks for it.
     """
     return kafka_consumer(
         {
@@ -67,7 +71,7 @@ def offsets_consumer(
             "group.id": f"tidebus-read-{topic}",
             "enable.auto.commit": False,
             "auto.offset.reset": "error",
-            "check.crcs": not are_checked,
+            CHECK_BATCHES: config.get(CHECK_BATCHES, not are_checked),
             "fetch.wait.max.ms": fetch_wait_ms,
             "queued.max.messages.kbytes": _AHEAD_KIB,
             "fetch.queue.backoff.ms": 5,  # by default a full queue stops fetching for a whole second
@@ -100,6 +104,30 @@ def partition_bounds(
         time.sleep(_LEADER_RETRY_S)
 
 
+def damaged_batch(config: Mapping[str, object], topic: str, at: Mapping[int, int]) -> CorruptDataError | None:
+    """Return an error that names a damaged batch among those that hold the next records of some partitions, as Kafka's
+    checksums tell; None: they fit, or do not come.
+
+    Where these are not compared, a batch whose compressed bytes are damaged may bring fewer records than it holds.
+    """
+    with closing(offsets_consumer(config, topic, fetch_wait_ms=_FETCH_WAIT_MS)) as consumer:
+        consumer.assign([TopicPartition(topic, *next_offset) for next_offset in at.items()])
+        unseen, deadline = set(at), time.monotonic() + _LOOK_S
+        while unseen and time.monotonic() < deadline:
+            message = consumer.poll(_POLL_S)
+            if message is not None and message.error() is None:
+                unseen.discard(message.partition())
+            elif message is not None and message.error().code() in _DAMAGED:
+                return _damage(topic, message, at)
+    return None
+
+
+def _damage(topic: str, message: Any, at: Mapping[int, int]) -> CorruptDataError:
+    partition = message.partition()
+    where = {"topic": topic, "partition": partition, "offset": at.get(partition, message.offset())}
+    return CorruptDataError("a batch of records is damaged", **where, reason=message.error().str())
+
+
 class NextRecords:
     """Takes what an assigned consumer has next, of each partition from the offset that ``at`` says, which moves on."""
 
@@ -113,32 +141,50 @@ class NextRecords:
         record_of: Callable[[Any], bytes] = value_of,
         *,
         address: str,
+        unchecked: Mapping[str, object] | None = None,
     ) -> None:
         """``stopped`` gives up; ``timeout_s`` is how long records that are known to exist are waited for; ``record_of``
-        makes of a message what is handed out as its value; ``address`` is the brokers', for errors.
+        makes of a message what is handed out as its value; ``address`` is the brokers', for errors. ``unchecked`` is
+        librdkafka's configuration where the consumer compares no checksums of batches: another one does where records
+        are missing (:func:`damaged_batch`).
         """
-        self._address = address
+        self._address, self._unchecked = address, unchecked
         self._consumer, self._topic, self._at, self._stopped = consumer, topic, at, stopped
         self._record_of = record_of
         self._reason: KafkaError | None = None
+        self._is_overdue = False
         self._damaged: CorruptDataError | None = None
         self._damaged_partition: int | None = None
         self._timeout_s, self._deadline = timeout_s, time.monotonic() + timeout_s
 
-    def take(self, count: int) -> list[tuple[int, int, bytes]]:
+    def take(self, count: int, of: Container[int] | None = None) -> list[tuple[int, int, bytes]]:
         """Wait for a record that is known to exist; return ``(partition, offset, value)`` of all that are here then.
+
+        Args:
+            count: how many more, at most.
+            of: the partitions that are waited for; None: all. The others' records count for nothing.
 
         Raises:
             KafkaUnreachableError: the broker does not hand it out in time, or it was given up.
             HistoryLostError, CorruptDataError: see :meth:`peek`.
         """
+        if self._is_overdue:  # before others' records are taken, which would be lost with the error
+            raise self._missing("records did not come", at=self._at, address=self._address, reason=self._reason)
         records = self.peek(count, _POLL_S)
-        if records:
+        if any(of is None or partition in of for partition, _, _ in records):
             self._deadline = time.monotonic() + self._timeout_s
-        elif self._stopped() or time.monotonic() > self._deadline:
-            where = {"topic": self._topic, "at": self._at, "address": self._address}
-            raise KafkaUnreachableError("records did not come", **where, reason=self._reason)
+        elif time.monotonic() > self._deadline or self._stopped():
+            self._is_overdue = True
+            return records or self.take(count, of)
         return records
+
+    def _missing(self, text: str, **fields: object) -> BusError:
+        """Return an error that says why records that exist do not come; a broker's trouble is reason enough."""
+        if self._unchecked is not None and self._reason is None and not self._stopped():
+            damaged = damaged_batch(self._unchecked, self._topic, self._at)
+            if damaged is not None:
+                return damaged
+        return KafkaUnreachableError(text, topic=self._topic, **fields)
 
     def peek(self, count: int, timeout_s: float) -> list[tuple[int, int, bytes]]:
         """Return what is here, having waited for one record at most ``timeout_s``.
@@ -175,9 +221,8 @@ class NextRecords:
         if reason.code() in GONE_ERRORS:
             raise HistoryLostError("records are gone", topic=self._topic, at=self._at, reason=reason)
         if reason.code() in _DAMAGED:
-            partition = self._damaged_partition = message.partition()
-            where = {"topic": self._topic, "partition": partition, "offset": self._at.get(partition, message.offset())}
-            self._damaged = CorruptDataError("a batch of records is damaged", **where, reason=reason.str())
+            self._damaged_partition = message.partition()
+            self._damaged = _damage(self._topic, message, self._at)
 
     def _is_next(self, partition: int, offset: int) -> bool:
         """Tell whether a message is one that follows, and note that; False: it is of before a seek.
@@ -185,13 +230,14 @@ class NextRecords:
         Raises:
             KafkaUnreachableError: messages before it are missing. A topic of ours has no gaps; were the records
                 deleted, reading them again says so.
+            CorruptDataError: their batch is damaged.
         """
         due = self._at.get(partition)
         if due is None or offset < due:
             return False
         if offset > due:
-            where = {"topic": self._topic, "partition": partition, "address": self._address}
-            raise KafkaUnreachableError("records were passed over", **where, at=due, next_offset=offset)
+            where = {"partition": partition, "address": self._address}
+            raise self._missing("records were passed over", **where, at=due, next_offset=offset)
         self._at[partition] = offset + 1
         return True
 
@@ -222,7 +268,7 @@ class TopicReader:
             are_checked: see :func:`offsets_consumer`.
         """
         self.topic, self._timeout_s, self._stopped, self._record_of = topic, timeout_s, stopped, record_of
-        self._address = address_of(config)
+        self._address, self._unchecked = address_of(config), config if are_checked else None
         self._consumer = offsets_consumer(config, topic, fetch_wait_ms=fetch_wait_ms, log=log, are_checked=are_checked)
 
     def close(self) -> None:
@@ -261,7 +307,14 @@ class TopicReader:
         missing = sum(ranges[partition][1] - start for partition, start in at.items())
         self._consumer.assign([TopicPartition(self.topic, *start) for start in at.items()])
         records = NextRecords(
-            self._consumer, self.topic, at, self._stopped, self._timeout_s, self._record_of, address=self._address
+            self._consumer,
+            self.topic,
+            at,
+            self._stopped,
+            self._timeout_s,
+            self._record_of,
+            address=self._address,
+            unchecked=self._unchecked,
         )
         try:
             while missing:

@@ -9,6 +9,8 @@ from typing import Final
 from edges.properties import KnownKeys
 
 SERVERS: Final = "bootstrap.servers"
+CHECK_BATCHES: Final = "check.crcs"
+"""Of consumers."""
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 PEM_FILES: Final = {
@@ -88,7 +90,7 @@ _REFUSED: Final = {
             "enable.partition.eof",
             "isolation.level",
             "partitioner",
-            "check.crcs",
+            CHECK_BATCHES,
         ),
         _PROMISE,
     ),

@@ -36,7 +36,7 @@ class RecordWindow:
         self._held: dict[int, deque[Record]] = {}
         self._next: dict[int, int] = {}
         """Partition → offset of the next message that the consumer will hand out; ``_held`` ends just below it."""
-        self._address = address_of(config)
+        self._config, self._address = config, address_of(config)
         self._consumer = offsets_consumer(config, topic, fetch_wait_ms=_FETCH_WAIT_MS, are_checked=True)
 
     @classmethod
@@ -58,6 +58,7 @@ class RecordWindow:
         Raises:
             KafkaUnreachableError: the broker does not hand them out in time.
             HistoryLostError: they are gone.
+            CorruptDataError: a batch of them is damaged.
         """
         wanted = {partition: pair for partition, pair in ranges.items() if pair[1] > pair[0]}
         self._go_to({partition: start for partition, (start, _) in wanted.items()})
@@ -67,10 +68,16 @@ class RecordWindow:
                     yield partition, offset, value
         missing = {partition for partition, (_, end) in wanted.items() if self._next[partition] < end}
         records = NextRecords(
-            self._consumer, self.topic, self._next, self._stopped, record_of=RawRecord.of, address=self._address
+            self._consumer,
+            self.topic,
+            self._next,
+            self._stopped,
+            record_of=RawRecord.of,
+            address=self._address,
+            unchecked=self._config,
         )
         while missing:
-            taken = records.take(_CONSUME_MAX)
+            taken = records.take(_CONSUME_MAX, missing)
             for partition, offset, value in taken:  # all, before a reader may stop: they do not come again
                 self._held[partition].append((offset, value))
             for partition, offset, value in taken:

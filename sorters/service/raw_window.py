@@ -8,14 +8,16 @@ window jump, for those between would have to read alone: it reads on to there.
 """
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import cast
 
 from confluent_kafka import TopicPartition
 
-from edges.kafka.errors import address_of
-from edges.kafka.offsets import NextRecords, offsets_consumer
+from edges.kafka.errors import KafkaUnreachableError, address_of
+from edges.kafka.offsets import READ_TIMEOUT_S, NextRecords, damaged_batch, offsets_consumer
+from schemas.errors import BusError
 from schemas.rawlog.region_batch import SharedRecord
 from sorters.core.cut.cut import Cut
 from sorters.cut.raw_cut import RAW_RECORD_BYTES_GUESS, RawCut, read_cut
@@ -91,12 +93,18 @@ class RawWindow:
         """Return records of a partition from ``start`` on, below ``end``, at least one; None: they are kept no more.
 
         Raises:
-            KafkaUnreachableError, HistoryLostError: see :meth:`NextRecords.take`.
+            KafkaUnreachableError, HistoryLostError, CorruptDataError: see :meth:`NextRecords.take`.
         """
+        seen, due_s = -1, 0.0
         while True:
             is_kept, records = self._kept_of(partition, start, end)
             if records or not is_kept:
                 return records
+            next_offset = self._next(partition, start)
+            if next_offset != seen:
+                seen, due_s = next_offset, time.monotonic() + READ_TIMEOUT_S
+            elif time.monotonic() > due_s:  # others' records may come all the while
+                raise self._missing(partition, next_offset)
             with self._bringing:
                 if self._is_due(partition, start):  # nobody has brought it meanwhile
                     self._bring(partition, start, stopped)
@@ -120,6 +128,17 @@ class RawWindow:
             if kept is None or start >= kept.next:
                 return True, None
             return (True, kept.between(start, end)) if start >= kept.first else (False, None)
+
+    def _next(self, partition: int, start: int) -> int:
+        """Return which record of a partition the consumer brings next, for who begins at ``start``."""
+        with self._lock:
+            kept = self._kept.get(partition)
+            return start if kept is None else kept.next
+
+    def _missing(self, partition: int, at: int) -> BusError:
+        where = {"topic": self._topic, "partition": partition, "at": at, "address": address_of(self._config)}
+        damaged = damaged_batch(self._config, self._topic, {partition: at})
+        return damaged or KafkaUnreachableError("records did not come", **where)
 
     def _is_due(self, partition: int, start: int) -> bool:
         with self._lock:
@@ -149,6 +168,7 @@ class RawWindow:
             lambda: self._closed or stopped(),
             record_of=SharedRecord.of,
             address=address_of(self._config),
+            unchecked=self._config,
         )
         taken = records.take(_CONSUME_MAX)
         with self._lock:

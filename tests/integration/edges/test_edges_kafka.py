@@ -1,6 +1,10 @@
 """Each way into a Kafka cluster, by librdkafka and by Spark's own source, and the reader of exact ranges over it."""
 
 import json
+import os
+import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -186,6 +190,61 @@ def test_bit_that_the_brokers_disk_has_changed_is_named_unless_the_records_are_c
             "topic": topic, "partition": 0, "offset": 1,
         }  # fmt: skip
         assert list(reader.read(2, 3)) == [(2, b"three")]
+
+
+LZ4_FRAME = bytes.fromhex("04224d18")
+"""Its magic number; two bytes follow that describe it, a checksum of these, and the size of its first block."""
+IN_BLOCK_SIZE, IN_BLOCK = 8, 13
+
+
+def damage_first_batch(kafka: GuardedKafka, topic: str, at: int) -> None:
+    """Write two compressed batches of 20 records, and flip a bit of the first one's frame in the broker's file."""
+    compressing = {"compression.type": "lz4", "linger.ms": 60_000}
+    for _ in range(2):
+        producer = ordered_producer({**KafkaAccess(kafka.servers("OPEN")).config(), **compressing})
+        for number in range(20):
+            producer.produce(topic, b"row %d " % number * 40, partition=0)
+        assert producer.flush(30) == 0
+    (file,) = (kafka.folder / "log" / f"{topic}-0").glob("*.log")
+    with file.open("r+b") as stored:
+        content = stored.read()
+        assert content.count(LZ4_FRAME) == 2
+        where = content.index(LZ4_FRAME) + at
+        stored.seek(where)
+        stored.write(bytes([content[where] ^ 0x10]))
+
+
+def test_compressed_batch_that_brings_too_few_records_is_named_and_is_not_a_silent_broker(
+    kafka: GuardedKafka, topic: str
+) -> None:
+    damage_first_batch(kafka, topic, IN_BLOCK)
+    config = KafkaAccess(kafka.servers("OPEN")).config()
+    with closing(TopicReader(config, topic, timeout_s=2.0, are_checked=True)) as reader:
+        with pytest.raises(CorruptDataError, match="a batch of records is damaged") as caught:
+            list(reader.read(0, 40))
+        assert (caught.value.fields["topic"], caught.value.fields["partition"]) == (topic, 0)
+        assert caught.value.fields["offset"] in range(20)
+        assert [offset for offset, _ in reader.read(20, 40)] == list(range(20, 40))
+
+
+def test_compressed_batch_that_kafkas_client_does_not_survive_is_named_by_who_checks_batches(
+    kafka: GuardedKafka, topic: str
+) -> None:
+    damage_first_batch(kafka, topic, IN_BLOCK_SIZE)
+    access = KafkaAccess(kafka.servers("OPEN"))
+    program = (
+        "import sys; from edges.kafka.offsets import TopicReader; list(TopicReader({'bootstrap.servers': "
+        "sys.argv[1]}, sys.argv[2], are_checked=True).read(0, 40))"
+    )
+    command = [sys.executable, "-c", program, access.servers, topic]
+    ended = subprocess.run(
+        command, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}, timeout=60, check=False
+    )
+    assert ended.returncode == -signal.SIGABRT, "the client survives it now: what follows an abort may go"
+    with closing(TopicReader(access.checking_batches().config(), topic, are_checked=True)) as reader:
+        with pytest.raises(CorruptDataError, match="a batch of records is damaged") as caught:
+            list(reader.read(0, 40))
+        assert caught.value.fields["offset"] == 0
 
 
 def test_reader_goes_on_where_it_was_when_the_broker_restarts(kafka: GuardedKafka, topic: str, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """The reader of exact ranges, over a consumer that plays what brokers do."""
 
+import time
 from collections.abc import Sequence
 from contextlib import closing
 from typing import Any
@@ -156,3 +157,69 @@ def test_owner_does_not_take_a_frontier_topic_that_was_cut_for_the_whole_one(
     play(Consumer([Message(0, encode_frontier(record))], [(0, 2)]))
     with closing(FrontierTopic(KafkaAccess("k:1"), "t")) as topic, pytest.raises(FrontierUnavailableError):
         topic.newest()
+
+
+class Two:
+    """A consumer that compares no checksums of batches, and the one that does."""
+
+    def __init__(self, unchecked: Consumer, checked: Consumer) -> None:
+        self.made, self._consumers = list[object](), {False: unchecked, True: checked}
+
+    def __call__(self, config: dict[str, object], _log: object) -> Consumer:
+        self.made.append(config["check.crcs"])
+        return self._consumers[bool(config["check.crcs"])]
+
+
+@pytest.mark.parametrize("after", [[], [Message(6)]], ids=["nothing comes", "some are passed over"])
+def test_records_that_are_missing_are_looked_for_by_who_compares_batches(
+    monkeypatch: pytest.MonkeyPatch, after: list[Message]
+) -> None:
+    two = Two(Consumer([Message(3), *after]), Consumer([Message(3, error=KafkaError._BAD_MSG)]))
+    monkeypatch.setattr(offsets, "kafka_consumer", two)
+    with (
+        closing(TopicReader({}, "t", timeout_s=0.0, are_checked=True)) as topic,
+        pytest.raises(CorruptDataError, match="damaged") as caught,
+    ):
+        list(topic.read(3, 9))
+    assert two.made == [False, True]
+    assert {name: caught.value.fields[name] for name in ("partition", "offset")} == {"partition": 0, "offset": 4}
+
+
+def test_records_that_are_missing_and_fit_their_batches_are_a_broker_that_does_not_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    two = Two(Consumer([Message(3)]), Consumer([Message(4)]))
+    monkeypatch.setattr(offsets, "kafka_consumer", two)
+    with (
+        closing(TopicReader({}, "t", timeout_s=0.0, are_checked=True)) as topic,
+        pytest.raises(KafkaUnreachableError, match="did not come"),
+    ):
+        list(topic.read(3, 9))
+    assert two.made == [False, True]
+
+
+def test_records_of_a_broker_in_trouble_are_not_looked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    two = Two(Consumer([Message(-1, error=KafkaError._TRANSPORT)]), Consumer([]))
+    monkeypatch.setattr(offsets, "kafka_consumer", two)
+    with (
+        closing(TopicReader({}, "t", timeout_s=0.0, are_checked=True)) as topic,
+        pytest.raises(KafkaUnreachableError, match="did not come"),
+    ):
+        list(topic.read(3, 9))
+    assert two.made == [False]
+
+
+def test_records_of_other_partitions_keep_nobody_waiting_and_none_of_them_is_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = iter(range(100))
+    monkeypatch.setattr(time, "monotonic", lambda: float(next(clock)))
+    consumer: Any = Consumer([Message(number) for number in range(40)])
+    consumer.consume = lambda _count, timeout: []
+    at = {0: 0, 1: 7}
+    records = offsets.NextRecords(consumer, "t", at, lambda: False, 10.0, address="k:1")
+    taken = []
+    with pytest.raises(KafkaUnreachableError, match="did not come"):
+        while True:
+            taken += records.take(1, {1})
+    assert at == {0: len(taken), 1: 7} and 0 < len(taken) < 40

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from edges.kafka.errors import KafkaUnreachableError
+from schemas.errors import CorruptDataError
 from schemas.rawlog.region_batch import RECORD_OVERHEAD_BYTES, SharedRecord
 from sorters.service import raw_window
 from sorters.service.raw_window import RawWindow, WindowReader
@@ -104,6 +106,30 @@ def test_what_one_has_read_is_kept_for_the_others(topic: Topic) -> None:
     assert shared == whole(later)
     assert all(isinstance(value, SharedRecord) for _, _, value in shared)
     assert (topic.shared.at, topic.alone) == (positions, [])
+
+
+@pytest.mark.parametrize("is_damaged", [True, False])
+def test_partition_that_brings_nothing_ends_its_readers_though_others_go_on(
+    topic: Topic, monkeypatch: pytest.MonkeyPatch, is_damaged: bool
+) -> None:
+    looked: list[tuple[object, ...]] = []
+    damage = CorruptDataError("a batch of records is damaged")
+
+    def look(*where: object) -> CorruptDataError | None:
+        looked.append(where)
+        return damage if is_damaged else None
+
+    monkeypatch.setattr(raw_window, "damaged_batch", look)
+    monkeypatch.setattr(raw_window, "READ_TIMEOUT_S", 0.02)
+    topic.ends = {0: 1 << 40, 1: 5}
+    window = RawWindow({}, "raw")
+    assert read(reader(window), {0: (0, 10)}) == whole({0: (0, 10)})
+    with pytest.raises(CorruptDataError if is_damaged else KafkaUnreachableError):
+        read(reader(window), {1: (5, 9)})
+    assert looked == [({}, "raw", {1: 5})]
+    further = window._kept[0].next
+    assert read(reader(window), {0: (further - 5, further)}) == whole({0: (further - 5, further)})
+    assert topic.alone == []
 
 
 def test_who_begins_a_little_ahead_takes_nothing_from_those_behind(topic: Topic) -> None:

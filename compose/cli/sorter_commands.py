@@ -137,6 +137,11 @@ def sorter(
     help="Memory, without the JVM's, above which it ends, to be started again.  [default: 70 % of the machine's]",
 )
 @click.option("--spark-on-demand", is_flag=True, help="Start Spark with the first cut that needs it, not before.")
+@click.option(
+    "--check-batches",
+    is_flag=True,
+    help="Compare Kafka's checksum of each batch of raw records, too. A capture asks for it after an abort.",
+)
 @data_dir_option("data/sorters")
 @log_options
 def sorters(
@@ -155,6 +160,7 @@ def sorters(
     run_cuts: str,
     memory_bytes_max: int,
     spark_on_demand: bool,
+    check_batches: bool,
     data_dir: Path,
 ) -> int:
     """Run the changefeeds that the owner assigns: sort, mount, filter, dispatch and encode the raw log into topics.
@@ -172,7 +178,7 @@ def sorters(
     options = ServiceOptions(
         service=service_id,
         cluster=cluster,
-        kafka=kafka,
+        kafka=kafka.checking_batches() if check_batches else kafka,
         zookeeper=zookeeper,
         schema_registry=schema_registry,
         dedicated=dedicated,

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from edges.kafka.access import KafkaAccess, read_pem
-from edges.kafka.settings import SERVERS
+from edges.kafka.settings import CHECK_BATCHES, SERVERS
 from schemas.errors import Action, ConfigError
 
 _LOGIN: Final = "org.apache.kafka.common.security"
@@ -28,6 +28,7 @@ _SAME: Final = (
     "metadata.max.age.ms",
     "reconnect.backoff.ms",
     "reconnect.backoff.max.ms",
+    CHECK_BATCHES,
 )
 _UNTRANSLATABLE: Final = {
     "enable.ssl.certificate.verification": "Java cannot leave a server's certificate unchecked",

@@ -84,6 +84,8 @@ class _Service:
     """For how long that has not changed; only what was looked at counts, so that we may stand still ourselves."""
     stands_still: bool = False
     """It was killed for it."""
+    checks_batches: bool = False
+    """One was aborted: Kafka's client may have met a damaged batch, which it does not survive, and does not name."""
     kill_at_s: float | None = None
     """When one that was asked to end is killed; None: nobody has asked."""
 
@@ -215,6 +217,7 @@ class ServiceFleet(Fleet):
                 child.kill()
             return
         was_asked = known.kill_at_s is not None
+        known.checks_batches |= child.exit_status() == -signal.SIGABRT
         status, words = child.exit_status(), " | ".join(child.tail(LAST_WORDS_LINES).splitlines())
         extra = {"service": known.service, "status": status, "told": was_asked}
         (log.info if was_asked else log.warning)("sorter service has ended", extra=extra)
@@ -287,6 +290,7 @@ class ServiceFleet(Fleet):
             command += access.arguments()
         command += [part for flag, value in given.items() if value for part in (flag, value)]
         command += ["--spark-on-demand"] if settings.spark_on_demand else []
+        command += ["--check-batches"] if known.checks_batches else []
         return command + [part for setting in settings.conf for part in ("--conf", setting)]
 
     # -- ZooKeeper -----------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -134,6 +135,25 @@ def test_fleet_service_that_dies_is_started_again_and_what_it_was_working_for_is
         assert world.status("other") is None, "its thread was idle"
         eventually(lambda: world.registered().get(fleet.service_id, pid) != pid)
     assert world.registered() == {}
+
+
+def test_fleet_service_that_was_aborted_checks_batches_from_then_on(world: World) -> None:
+    def words() -> list[str]:
+        pid = world.fleet.pids().get(world.fleet.service_id)
+        return [] if pid is None else Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+
+    def is_another(pid: int) -> bool:
+        return world.registered().get(world.fleet.service_id, pid) != pid
+
+    with world.fleet as fleet, fleet.attached(world.session):
+        eventually(lambda: fleet.service_id in world.registered())
+        asked = []
+        for number in (signal.SIGKILL, signal.SIGABRT, signal.SIGKILL):
+            pid = fleet.pids()[fleet.service_id]
+            os.kill(pid, number)
+            eventually(partial(is_another, pid))
+            asked.append("--check-batches" in words())
+        assert asked == [False, True, True]
 
 
 def test_fleet_death_is_told_once_there_is_a_session_and_not_of_a_changefeed_that_has_rested(world: World) -> None:

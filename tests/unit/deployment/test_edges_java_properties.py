@@ -211,3 +211,10 @@ def test_each_key_is_translated_or_refused_by_its_name(key: str) -> None:
         assert error.fields["key"] == key
     else:
         assert after != java_properties(KafkaAccess("h:1", others))
+
+
+def test_batches_are_checked_by_javas_client_under_the_same_name() -> None:
+    assert spark_options(KafkaAccess("h:1").checking_batches()) == {
+        "kafka.bootstrap.servers": "h:1",
+        "kafka.check.crcs": "true",
+    }

@@ -2,16 +2,18 @@
 
 The changefeed is paused while its rows land; then a bit of a row's text is flipped in Kafka's own file, within a batch
 that still decompresses. A resume stops at the record and names it; named in ``filter.skip-damaged-records`` it is
-passed over, its rows are missing, and a resync of the table brings them.
+passed over, its rows are missing, and a resync of the table brings them. The other one is a batch whose damage ends the
+process that decompresses it.
 """
 
+import contextlib
 import json
 import os
 import re
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,6 +37,7 @@ FEED, SCHEMA, TABLE = "base", "gen", "sbtest1_1"
 CATCH_UP_S = 300.0
 NEEDLE_BYTES = 10
 """Of a row's text: digits enough that no other row has them."""
+LZ4_FRAME, BLOCK_SIZE_AT = bytes.fromhex("04224d18"), 8
 Row = tuple[Any, ...]
 
 
@@ -104,9 +107,14 @@ class Damaged:
         return held, self.source_at(at_ts)
 
 
+def raw_files(folder: Path) -> list[Path]:
+    """Return the files that a broker keeps the raw rows in."""
+    return [path for path in folder.rglob("*.log") if "region-events-" in path.parent.name]
+
+
 def flip(folder: Path, rows: Mapping[int, Row]) -> int:
     """Flip a bit in one row's text, in the file that a broker keeps the raw log in; return the row's key."""
-    files = [(path, path.read_bytes()) for path in folder.rglob("*.log") if "region-events-" in path.parent.name]
+    files = [(path, path.read_bytes()) for path in raw_files(folder)]
     assert files
     for key, row in rows.items():
         text = str(row[1]).encode()
@@ -124,24 +132,56 @@ def flip(folder: Path, rows: Mapping[int, Row]) -> int:
     raise AssertionError("no row's text stands in the raw log's files as it is")
 
 
-def test_operator_passes_a_damaged_raw_record_and_a_resync_brings_its_rows(tmp_path: Path) -> None:
-    with cluster(tmp_path / "bus", UpstreamId("damaged"), names=("capture",)) as running:
+def break_heads(folder: Path, ends: Mapping[Path, int]) -> None:
+    """Flip a bit in the first lz4 frame behind each file's former end, of its block's size: Kafka's client does not
+    survive it.
+    """
+    broken = 0
+    for path in raw_files(folder):
+        with path.open("r+b") as file:
+            at = file.read().find(LZ4_FRAME, ends.get(path, 0))
+            if at >= 0:
+                file.seek(at + BLOCK_SIZE_AT)
+                size = file.read(1)[0]
+                file.seek(-1, os.SEEK_CUR)
+                file.write(bytes([size ^ 0x10]))
+                broken += 1
+    assert broken
+
+
+@contextlib.contextmanager
+def one_table(folder: Path) -> Iterator[tuple[Damaged, Generator]]:
+    """Yield a bus with one table that grows, and what writes it."""
+    with cluster(folder / "bus", UpstreamId("damaged"), names=("capture",)) as running:
         options = GeneratorOptions(schema=SCHEMA, tables=1, rows_per_s=30, update_share=0, delete_share=0, seed=11)
         generator = Generator(running.server, options)
         writing = running.server.spawn(generator.run())
         running.wait(lambda: generator.rows_committed > 100, "rows are written")
-        kafka = running.bus.addresses.kafka
-        with ChangeStream(kafka, [f"^{FEED}_{SCHEMA}_.*"], group="damaged") as stream:
-            of = Damaged(running, generator.table_ids[0], tmp_path, stream, MaterialisedTable(SCHEMA, TABLE))
-            _run(of, generator, kafka)
+        with ChangeStream(running.bus.addresses.kafka, [f"^{FEED}_{SCHEMA}_.*"], group="damaged") as stream:
+            yield (
+                Damaged(running, generator.table_ids[0], folder, stream, MaterialisedTable(SCHEMA, TABLE)),
+                generator,
+            )
         generator.stop()
         writing.result(60)
 
 
-def _run(of: Damaged, generator: Generator, kafka: str) -> None:
+@dataclass(frozen=True)
+class Unread:
+    """Rows that have landed and that no changefeed has read."""
+
+    landed_ts: int
+    rows: Mapping[int, Row]
+    ends: Mapping[Path, int]
+    """Of the raw log's files, before they landed."""
+
+
+def land_unread(of: Damaged, generator: Generator) -> Unread:
+    """Create the changefeed, pause it once it has the table, and let rows land."""
     bus, server = of.cluster.bus, of.cluster.server
     dispatch = f'[[sink.dispatchers]]\nmatcher = ["*.*"]\ntopic = "{FEED}_{{schema}}_{{table}}"\n'
     config = of.config("create", f'initial = "snapshot"\n[filter]\nrules = ["{SCHEMA}.*"]\n{dispatch}')
+    kafka = bus.addresses.kafka
     uri = f"kafka://{kafka}/{FEED}_ddl?protocol=canal-json&enable-tidb-extension=true&partition-num=2"
     of.ask("changefeed", "create", "--no-confirm", "--sink-uri", uri, *config)
     wait_whole(bus, FEED, CATCH_UP_S)
@@ -153,13 +193,34 @@ def _run(of: Damaged, generator: Generator, kafka: str) -> None:
     of.ask("changefeed", "pause")
     of.wait_paused()
     os.killpg(service, signal.SIGKILL)  # its consumer would fetch ahead what is to be damaged
+    ends = {path: path.stat().st_size for path in raw_files(of.folder / "bus")}
     before, rows = of.source_at(server.tso()), generator.rows_committed
     of.cluster.wait(lambda: generator.rows_committed > rows + 100, "rows land that nobody reads yet")
     landed_ts = server.tso()
     of.cluster.wait_moving("they are published")
     fresh = {key: row for key, row in of.source_at(landed_ts).items() if key not in before}
-    lost = flip(of.folder / "bus", fresh)
+    return Unread(landed_ts, fresh, ends)
 
+
+def test_operator_passes_a_damaged_raw_record_and_a_resync_brings_its_rows(tmp_path: Path) -> None:
+    with one_table(tmp_path) as (of, generator):
+        unread = land_unread(of, generator)
+        _pass_and_resync(of, unread.landed_ts, unread.rows, flip(tmp_path / "bus", unread.rows))
+
+
+def test_batch_that_kafkas_client_does_not_survive_is_named_after_an_abort(tmp_path: Path) -> None:
+    with one_table(tmp_path) as (of, generator):
+        unread = land_unread(of, generator)
+        break_heads(tmp_path / "bus", unread.ends)
+        of.ask("changefeed", "resume")
+        assert of.stops_before(unread.landed_ts)
+        error = json.loads(of.ask("changefeed", "query", "-s"))["error"]
+        assert error["code"] == "bus.corrupt_data"
+        assert re.search(r"a batch of records is damaged.*region-events.*partition=\d+, offset=\d+", error["message"])
+
+
+def _pass_and_resync(of: Damaged, landed_ts: int, fresh: Mapping[int, Row], lost: int) -> None:
+    bus, server = of.cluster.bus, of.cluster.server
     places: list[str] = []
     of.ask("changefeed", "resume")
     while of.stops_before(landed_ts):  # its text may be what other records of the batch were compressed by

@@ -2,15 +2,11 @@
 joined bytes. And Avro's varint, which stands before each.
 """
 
-from typing import Final
-
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from schemas.changes import BinaryArray
-
-_ONE_BYTE: Final = tuple(bytes((number,)) for number in range(0x80))
 
 
 def pack_binary(column: BinaryArray) -> bytes:
@@ -63,19 +59,6 @@ def binary_size(field: memoryview, count: int) -> int:
     if not 4 * count <= size <= len(field):
         raise ValueError(f"column of {count} ends outside {len(field)} bytes")
     return size
-
-
-def zigzag(number: int) -> bytes:
-    """Return an Avro int or long, which has at most 64 bits."""
-    rest = (number << 1) ^ (number >> 63)
-    if rest < 0x80:
-        return _ONE_BYTE[rest]
-    out = bytearray()
-    while rest >= 0x80:
-        out.append(rest & 0x7F | 0x80)
-        rest >>= 7
-    out.append(rest)
-    return bytes(out)
 
 
 def read_zigzag(record: bytes | memoryview, at: int) -> tuple[int, int]:

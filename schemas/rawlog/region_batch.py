@@ -20,8 +20,9 @@ from schemas.changes import RowChanges
 from schemas.errors import CorruptDataError
 from schemas.ids import RegionId, Ts
 from schemas.rawlog.batch_head import BatchHead, read_head
-from schemas.rawlog.binary_columns import packed_parts, read_bytes, unpack_binary, zigzag
+from schemas.rawlog.binary_columns import packed_parts, read_bytes, unpack_binary
 from schemas.rawlog.record_check import RawRecord
+from schemas.varint import long_bytes
 
 REGION_BATCH_SCHEMA: dict[str, Any] = {
     "type": "record",
@@ -124,7 +125,7 @@ def encode_region_batch(batch: RegionBatch, schema_id: int) -> bytes:
 
 def encode_part(head: BatchHead, magic: bytes, part: bytes) -> bytes:
     """Return a record that holds no rows, but a part of the record with that ``head`` and those first five bytes."""
-    return _record(magic, replace(head, count=0), [*(_NOTHING for _ in _COLUMN_NAMES[1:]), (part,)])
+    return _record(magic, replace(head, count=0), [*[_NOTHING] * (len(_COLUMN_NAMES) - 1), (part,)])
 
 
 def read_batch_head(record: bytes | memoryview) -> BatchHead:
@@ -204,9 +205,9 @@ def _record(magic: bytes, head: BatchHead, columns: Iterable[Sequence[_Bytes]]) 
     By hand, too: each byte of a row is copied once; a writer's stream, and the column before it, copy it three times.
     """
     longs = (head.table_id, head.region_id, head.count, head.min_commit_ts, head.max_commit_ts)
-    pieces: list[_Bytes] = [magic, *map(zigzag, longs), b"\1" if head.may_repeat else b"\0"]
+    pieces: list[_Bytes] = [magic, *map(long_bytes, longs), b"\1" if head.may_repeat else b"\0"]
     for column in columns:
-        pieces += (zigzag(sum(map(len, column))), *column)
+        pieces += (long_bytes(sum(map(len, column))), *column)
     return b"".join(pieces)
 
 

@@ -13,13 +13,14 @@ import pyarrow as pa
 
 from schemas.ids import Ts, physical_ms
 from schemas.tidb.table import ColumnVersion, TableVersion
+from schemas.varint import long_bytes
 from sorters.core.columnar.escape import CANAL
 from sorters.core.encode.avro.columns import record_segments
 from sorters.core.encode.avro.row_encoder import AvroRowEncoder
 from sorters.core.encode.avro.rows import field_bytes
 from sorters.core.encode.avro.schema import record_schema
 from sorters.core.encode.simple.checksum_fields import avro_extension, avro_extensions
-from sorters.core.encode.wire.avro_varint import long_bytes, longs
+from sorters.core.encode.wire.avro_varint import longs
 from sorters.core.encode.wire.protocol import (
     DdlMessage,
     EncodedMessage,

@@ -6,9 +6,10 @@ from schemas.redaction import redacted
 from schemas.tidb.mysql_types import INTEGER_TYPES, MysqlType
 from schemas.tidb.table import ColumnVersion
 from schemas.tidb.value import Value
+from schemas.varint import long_bytes
 from sorters.core.columnar.decimals import unscaled
 from sorters.core.encode.avro.schema import AvroModes, default_comes_first, is_string_type
-from sorters.core.encode.wire.avro_varint import decimal_bytes, long_bytes
+from sorters.core.encode.wire.avro_varint import decimal_bytes
 from sorters.core.encode.wire.protocol import refused
 from sorters.core.mount.column import FLOAT_TYPES, value_text
 from sorters.core.mount.mounted import MountedPart

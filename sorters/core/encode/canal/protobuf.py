@@ -22,19 +22,13 @@ from schemas.proto import canal_pb2 as pb
 from schemas.tidb.mysql_types import STRING_TYPES, CdcFlag
 from schemas.tidb.table import ColumnVersion
 from schemas.tidb.value import Value
+from schemas.varint import uvarint
 from sorters.core.columnar.latin_texts import latin_texts
 from sorters.core.encode.canal.batches import PACKET_HEAD, CanalJoiner
 from sorters.core.encode.wire.avro_varint import uvarints
 from sorters.core.encode.wire.canal_types import beyond_sign, ddl_event_type, sql_type, sql_type_of
 from sorters.core.encode.wire.mysql_names import mysql_type_name
-from sorters.core.encode.wire.protobuf_fields import (
-    MessageColumn,
-    bytes_field,
-    int_field,
-    lengths_of,
-    text_field,
-    uvarint,
-)
+from sorters.core.encode.wire.protobuf_fields import MessageColumn, bytes_field, int_field, lengths_of, text_field
 from sorters.core.encode.wire.protocol import (
     DdlMessage,
     EncodedMessage,

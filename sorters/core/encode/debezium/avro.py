@@ -15,6 +15,7 @@ from schemas.ids import Ts, physical_ms
 from schemas.tidb.mysql_types import CdcFlag
 from schemas.tidb.table import ColumnVersion, TableVersion
 from schemas.tidb.value import Value
+from schemas.varint import long_bytes
 from sorters.core.encode.avro.encoder import KEY_SUFFIX, VALUE_SUFFIX
 from sorters.core.encode.avro.row_encoder import AvroRowEncoder
 from sorters.core.encode.debezium.avro_companions import companion_bytes, companion_texts
@@ -22,7 +23,7 @@ from sorters.core.encode.debezium.avro_schema import avro_schemas
 from sorters.core.encode.debezium.avro_values import column_avro, value_avro
 from sorters.core.encode.debezium.encoder import OPS, READ, DebeziumEncoder, where_read
 from sorters.core.encode.debezium.values import NoFormError
-from sorters.core.encode.wire.avro_varint import long_bytes, longs
+from sorters.core.encode.wire.avro_varint import longs
 from sorters.core.encode.wire.protocol import (
     DdlMessage,
     EncodedMessage,

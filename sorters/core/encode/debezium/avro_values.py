@@ -16,6 +16,7 @@ from schemas.changes import BinaryArray
 from schemas.tidb.mysql_types import INTEGER_TYPES, MysqlType
 from schemas.tidb.table import ColumnVersion
 from schemas.tidb.value import Value
+from schemas.varint import long_bytes
 from sorters.core.columnar.decimals import unscaled, unscaled_wide
 from sorters.core.columnar.spans import IntArray, Spans, spans_of
 from sorters.core.columnar.times import fixed_text
@@ -34,15 +35,7 @@ from sorters.core.encode.debezium.values import (
     set_names,
     value_json,
 )
-from sorters.core.encode.wire.avro_varint import (
-    decimal_bytes,
-    decimals,
-    floats,
-    lengths,
-    long_bytes,
-    longs,
-    wide_decimals,
-)
+from sorters.core.encode.wire.avro_varint import decimal_bytes, decimals, floats, lengths, longs, wide_decimals
 from sorters.core.encode.wire.segments import Segment, join, or_else
 from sorters.core.mount.column import FLOAT_TYPES, Column, value_text
 

@@ -18,10 +18,11 @@ from schemas.ids import Ts
 from schemas.tidb.mysql_types import STRING_TYPES, MysqlType
 from schemas.tidb.table import ColumnVersion, TableVersion
 from schemas.tidb.value import Value
+from schemas.varint import long_bytes
 from sorters.core.encode.simple.checksum_fields import avro_union, avro_unions
 from sorters.core.encode.simple.encoder import SimpleEncoder, ddl_tables, message_columns, physical_table_id
 from sorters.core.encode.simple.schema import NULL, PRESENT, raw, schema_avro, sized
-from sorters.core.encode.wire.avro_varint import floats, lengths, long_bytes, longs
+from sorters.core.encode.wire.avro_varint import floats, lengths, longs
 from sorters.core.encode.wire.canal_types import ddl_event_type
 from sorters.core.encode.wire.protocol import DdlMessage, EncodedMessage, LargeRow
 from sorters.core.encode.wire.segments import Segment, join, or_else

@@ -10,9 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from schemas.changes import BinaryArray
+from schemas.varint import long_bytes
 from sorters.core.columnar.numbers import integer_text
 from sorters.core.encode.simple.schema import NULL, PRESENT
-from sorters.core.encode.wire.avro_varint import lengths, long_bytes, longs
+from sorters.core.encode.wire.avro_varint import lengths, longs
 from sorters.core.encode.wire.segments import Segment, join
 from sorters.core.mount.checksums import RowChecksums
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from schemas.tidb.mysql_types import INTEGER_TYPES, MysqlFlag, MysqlType
 from schemas.tidb.table import ColumnVersion, TableVersion
+from schemas.varint import long_bytes
 from sorters.core.columnar.escape import GO_JSON
-from sorters.core.encode.wire.avro_varint import long_bytes
 from sorters.core.encode.wire.mysql_names import bare_type_name
 from sorters.core.mount.column import FLOAT_TYPES
 

@@ -16,20 +16,6 @@ _SEVEN_BITS = 7
 WIDE_BYTES = 32
 
 
-def long_bytes(value: int) -> bytes:
-    """Encode one int or long (as int64).
-
-    >>> long_bytes(-65).hex()
-    '8101'
-    """
-    bits = (value << 1 ^ value >> 63) & (1 << 64) - 1
-    out = bytearray()
-    while bits > 0x7F:
-        out.append(bits & 0x7F | 0x80)
-        bits >>= _SEVEN_BITS
-    return bytes([*out, bits])
-
-
 def longs(values: npt.NDArray[np.int64], prefix: bytes = b"") -> BinaryArray:
     """Encode ints or longs; the wire form of both is the same."""
     return uvarints((values << 1 ^ values >> 63).view(np.uint64), prefix)

@@ -11,26 +11,13 @@ import numpy as np
 import pyarrow.compute as pc
 
 from schemas.changes import BinaryArray
+from schemas.varint import uvarint
 from sorters.core.columnar.spans import IntArray
 from sorters.core.encode.wire.avro_varint import uvarints
 from sorters.core.encode.wire.segments import Segment
 
 _VARINT, _BYTES = 0, 2
 _SEVEN_BITS = 7
-
-
-def uvarint(value: int) -> bytes:
-    """Encode one number; a negative one as its two's complement in 64 bits.
-
-    >>> uvarint(300).hex(), len(uvarint(-1))
-    ('ac02', 10)
-    """
-    bits = value & (1 << 64) - 1
-    out = bytearray()
-    while bits > 0x7F:
-        out.append(bits & 0x7F | 0x80)
-        bits >>= _SEVEN_BITS
-    return bytes([*out, bits])
 
 
 def tag(number: int) -> bytes:

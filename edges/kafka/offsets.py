@@ -169,14 +169,18 @@ class NextRecords:
             HistoryLostError, CorruptDataError: see :meth:`peek`.
         """
         if self._is_overdue:  # before others' records are taken, which would be lost with the error
-            raise self._missing("records did not come", at=self._at, address=self._address, reason=self._reason)
+            raise self._late()
         records = self.peek(count, _POLL_S)
         if any(of is None or partition in of for partition, _, _ in records):
             self._deadline = time.monotonic() + self._timeout_s
         elif time.monotonic() > self._deadline or self._stopped():
+            if not records:
+                raise self._late()
             self._is_overdue = True
-            return records or self.take(count, of)
         return records
+
+    def _late(self) -> BusError:
+        return self._missing("records did not come", at=self._at, address=self._address, reason=self._reason)
 
     def _missing(self, text: str, **fields: object) -> BusError:
         """Return an error that says why records that exist do not come; a broker's trouble is reason enough."""

@@ -217,8 +217,8 @@ class ServiceFleet(Fleet):
                 child.kill()
             return
         was_asked = known.kill_at_s is not None
-        known.checks_batches |= child.exit_status() == -signal.SIGABRT
         status, words = child.exit_status(), " | ".join(child.tail(LAST_WORDS_LINES).splitlines())
+        known.checks_batches |= status == -signal.SIGABRT
         extra = {"service": known.service, "status": status, "told": was_asked}
         (log.info if was_asked else log.warning)("sorter service has ended", extra=extra)
         how = f"{_how(status)} after standing still for {STILL_S:.0f} s" if known.stands_still else _how(status)

@@ -21,6 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
+from compose.asked_stacks import log_stacks_on_signal
 from compose.escapes import escaped
 from compose.log_files import opener
 from schemas.errors import ConfigError
@@ -155,8 +156,8 @@ def start_logging(
 ) -> None:
     """Let every logger of this process write, to standard error or to a file that is turned over at its largest size.
 
-    Processes that this one starts log in the same way, but to standard error. ``redact``: a word of
-    :func:`schemas.redaction.parse_redaction`; what is none hides all.
+    Processes that this one starts log in the same way, but to standard error. On SIGUSR1 it says where each thread
+    stands. ``redact``: a word of :func:`schemas.redaction.parse_redaction`; what is none hides all.
 
     Raises:
         ConfigError: the file cannot be written.
@@ -183,6 +184,7 @@ def start_logging(
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     # It would tell of each start and stop of the API's server, which we do ourselves.
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    log_stacks_on_signal()
 
 
 def log_to_stderr() -> None:

@@ -172,6 +172,14 @@ def test_changefeed_that_ends_its_service_is_named_and_then_runs_alone(
         assert neighbour.sorter_deaths == 0
 
 
+def test_service_that_is_asked_by_a_signal_says_where_its_threads_stand_and_goes_on(world: World) -> None:
+    pid, log = world.fleet.pid, service_fleet.service_log(world.fleet.folder)
+    os.kill(pid, signal.SIGUSR1)
+    eventually(lambda: "thread stands thread_name=feed default/neighbour stack=" in log.read_text())
+    world.write()
+    assert (world.fleet.pid, world.repeats()) == (pid, 0)
+
+
 def test_changefeed_that_wants_a_process_has_it_from_the_start_and_harms_nobody(world: World) -> None:
     pid = world.fleet.pid
     world.create("abort", isolation="process")

@@ -1,6 +1,8 @@
 """A capture's sorter services and the owner who gives them changefeeds, over one raw log written by hand."""
 
 import json
+import os
+import signal
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -30,6 +32,7 @@ from tests.support.rawlog.raw_log import START_TS, RawLog, read_topic, recorded,
 TABLE, ROWS = 114, 100
 CANAL = "protocol=canal-json&enable-tidb-extension=true&partition-num=1"
 WAIT_S = 300.0
+STACKS_S, LOG_CHARS = 2.0, 20_000
 
 
 class FleetBus:
@@ -41,6 +44,8 @@ class FleetBus:
         self.log = RawLog(stack.kafka, upstream)
         self.log.snapshot([recorded("sbtest1")[0]])
         self.newest_ts = START_TS
+        self.trouble: Callable[[], str] = str
+        """Says more of what does not come about."""
 
     @property
     def landed_rows(self) -> int:
@@ -76,7 +81,7 @@ class FleetBus:
             if status is not None and done(status):
                 return status
             time.sleep(next(pauses))
-        raise AssertionError(f"{name} is {self.status(name, namespace)}")
+        raise AssertionError(f"{name} is {self.status(name, namespace)}\n{self.trouble()}")
 
     def wait_checkpoint(self, name: str, ts: int, namespace: str = "default") -> ChangefeedStatus:
         return self.wait(name, lambda status: status.checkpoint_ts >= ts and status.state == "normal", namespace)
@@ -115,10 +120,19 @@ class Fleet:
         )
         self.assigner = SorterAssigner(bus.session, bus.paths, states, 1, lambda: {capture.capture_id: capture})
         self._nodes = ServiceNodes(bus.session, bus.paths)
+        self.folder, bus.trouble = folder, self._trouble
 
     def assigned(self) -> dict[tuple[str, str], str]:
         """Return the changefeeds that have a service."""
         return self._nodes.read().service_of()
+
+    def _trouble(self) -> str:
+        """Return who is assigned, and what the services have logged, with where their threads stand."""
+        for pid in self.services.pids().values():
+            os.kill(pid, signal.SIGUSR1)
+        time.sleep(STACKS_S)
+        logs = [f"{log}:\n{log.read_text()[-LOG_CHARS:]}" for log in self.folder.rglob("*.log")]
+        return "\n".join([f"assigned: {self.assigned()}", *logs])
 
     @property
     def pid(self) -> int:

@@ -3,6 +3,8 @@
 import json
 import logging
 import os
+import signal
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,7 +24,9 @@ def record(message: str, **ids: object) -> logging.LogRecord:
 def restored() -> Iterator[None]:
     root = logging.getLogger()
     handlers, level, env = list(root.handlers), root.level, dict(os.environ)
+    on_signal = signal.getsignal(signal.SIGUSR1)
     yield
+    signal.signal(signal.SIGUSR1, on_signal)
     for handler in root.handlers:
         if handler not in handlers:
             handler.close()
@@ -99,6 +103,29 @@ def test_logging_to_a_file_writes_from_its_level_on_and_tells_children(tmp_path:
     assert FILE_BYTES_MAX == 300 << 20
     with pytest.raises(ConfigError, match="log file cannot be written"):
         start_logging(file=tmp_path)
+
+
+@pytest.mark.usefixtures("restored")
+def test_process_that_is_asked_by_a_signal_logs_where_each_thread_stands(tmp_path: Path) -> None:
+    file, ended = tmp_path / "sorters.log", threading.Event()
+    start_logging(level="warn", form="json", file=file)
+
+    def wait_in_vain() -> None:
+        ended.wait()
+
+    thread = threading.Thread(target=wait_in_vain, name="feed default/orders")
+    thread.start()
+    try:
+        os.kill(os.getpid(), signal.SIGUSR1)
+        for asked in [each for each in threading.enumerate() if each.name == "asked-stacks"]:
+            asked.join()
+    finally:
+        ended.set()
+        thread.join()
+    said = {line["thread_name"]: line["stack"] for line in map(json.loads, file.read_text().splitlines())}
+    assert "test_logs.py:wait_in_vain:" in said["feed default/orders"]
+    assert "test_logs.py:test_process_that_is_asked_by_a_signal" in said["MainThread"]
+    assert "asked-stacks" not in said
 
 
 def test_line_of_a_server_that_is_away_is_logged_once_a_while() -> None:

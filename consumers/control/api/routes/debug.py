@@ -1,12 +1,10 @@
 """What a process is doing, for whoever looks into trouble: its threads, and where it spends its time."""
 
 import gc
-import sys
 import threading
 import time
 import traceback
 from collections import Counter
-from types import FrameType
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Query
@@ -14,6 +12,7 @@ from fastapi.responses import PlainTextResponse
 
 from consumers.control.api.context import User
 from consumers.control.api.errors import BusyError
+from edges.thread_stacks import threads_standing
 
 router = APIRouter(prefix="/debug", dependencies=[User], default_response_class=PlainTextResponse, tags=["debug"])
 
@@ -34,10 +33,9 @@ def index() -> str:
 @router.get("/pprof/goroutine", include_in_schema=False)
 def threads() -> str:
     """Return all threads with their stacks."""
-    names = {thread.ident: thread.name for thread in threading.enumerate()}
     parts = []
-    for ident, frame in sorted(_frames().items()):
-        parts += [f"thread {names.get(ident, '?')} ({ident})\n", *traceback.format_stack(frame), "\n"]
+    for thread in threads_standing():
+        parts += [f"thread {thread.name} ({thread.ident})\n", *traceback.format_stack(thread.frame), "\n"]
     return "".join(parts)
 
 
@@ -63,10 +61,9 @@ def _sampled(seconds: float) -> str:
     counts: Counter[str] = Counter()
     me, end_at = threading.get_ident(), time.monotonic() + seconds
     while time.monotonic() < end_at:
-        names = {thread.ident: thread.name for thread in threading.enumerate()}
-        for ident, frame in _frames().items():
-            if ident != me:
-                counts[f"{names.get(ident, '?')};{_folded(frame)}"] += 1
+        for thread in threads_standing():
+            if thread.ident != me:
+                counts[f"{thread.name};{thread.folded()}"] += 1
         time.sleep(1 / SAMPLES_PER_S)
     return "".join(f"{stack} {count}\n" for stack, count in counts.most_common())
 
@@ -77,16 +74,3 @@ def objects() -> str:
     """Count the objects that the garbage collector knows, by type: containers and instances, no bytes or numbers."""
     counts = Counter(f"{type(thing).__module__}.{type(thing).__qualname__}" for thing in gc.get_objects())
     return "".join(f"{count} {name}\n" for name, count in counts.most_common(TYPES_SHOWN))
-
-
-def _frames() -> dict[int, FrameType]:
-    return sys._current_frames()
-
-
-def _folded(frame: FrameType | None) -> str:
-    names = []
-    while frame is not None:
-        code = frame.f_code
-        names.append(f"{code.co_filename.rpartition('/')[2]}:{code.co_name}:{frame.f_lineno}")
-        frame = frame.f_back
-    return ";".join(reversed(names))

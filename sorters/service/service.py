@@ -172,6 +172,7 @@ class SorterService:
             log.info("sorter service is there", extra={"service": options.service, "cluster": options.cluster})
             try:
                 while not self._stop.is_set():
+                    self._vitals.note_tick()
                     session.check_lease()
                     self._check_submitter()
                     life.tick()
@@ -185,6 +186,7 @@ class SorterService:
                     self._woken.clear()
                 registration.tell(is_stopping=True)
             finally:
+                self._vitals.note_last_tick()
                 life.end(sys.exc_info()[1])
 
     def _check_submitter(self) -> None:

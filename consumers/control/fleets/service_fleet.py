@@ -58,6 +58,8 @@ AGAIN_FIRST_S, AGAIN_MAX_S = 1.0, 30.0
 """Waits before a service that has died is started again, doubled each time."""
 STILL_S: Final = 20.0
 """After so long without a heartbeat a service is killed: C code holds its interpreter, and all its changefeeds wait."""
+FIRST_BEAT_S: Final = 180.0
+"""After so long without its first heartbeat, too, which needs nobody's answer: it comes seconds after the start."""
 STEADY_S: Final = 60.0
 """After so long the next wait is the first one again."""
 LAST_WORDS_CHARS, LAST_WORDS_LINES = 800, 12
@@ -221,7 +223,7 @@ class ServiceFleet(Fleet):
         known.checks_batches |= status == -signal.SIGABRT
         extra = {"service": known.service, "status": status, "told": was_asked}
         (log.info if was_asked else log.warning)("sorter service has ended", extra=extra)
-        how = f"{_how(status)} after standing still for {STILL_S:.0f} s" if known.stands_still else _how(status)
+        how = _how(status) + (f" after standing still for {_still_max_s(known):.0f} s" if known.stands_still else "")
         self._note_death(known, child.pid, f"{how}; its last words: {words[-LAST_WORDS_CHARS:]}")
         child.discard(STOP_S)  # with what it has left behind: a JVM, Python workers
         known.child = None
@@ -238,7 +240,7 @@ class ServiceFleet(Fleet):
             return False  # nobody knows
         if beats != known.beats:
             known.beats, known.still_s = beats, 0.0
-        return known.beats > 0 and known.still_s > STILL_S
+        return known.still_s > _still_max_s(known)
 
     def _note_death(self, known: _Service, pid: int, how: str) -> None:
         path = running_file(self._folder(), known.service)
@@ -267,7 +269,8 @@ class ServiceFleet(Fleet):
         known.child = self._children.start(
             name, self._command(known), log=log_file, env=self._addresses.schema_registry.environment()
         )
-        known.started_at_s, known.beats, known.stands_still = time.monotonic(), 0, False
+        known.started_at_s = known.looked_at_s = time.monotonic()
+        known.beats, known.still_s, known.stands_still = 0, 0.0, False
         extra = {"service": known.service, "pid": known.child.pid, "log": str(log_file)}
         log.info("sorter service started", extra=extra)
 
@@ -325,6 +328,10 @@ class ServiceFleet(Fleet):
                 node, stat = client.get(path)
                 if decode_service(node).pid == death.pid:
                     client.delete(path, version=stat.version)
+
+
+def _still_max_s(known: _Service) -> float:
+    return STILL_S if known.beats else FIRST_BEAT_S
 
 
 def _postpone(known: _Service, now_s: float) -> float:

@@ -1,14 +1,17 @@
 """Follows the frontier topic: records as they are published, from an offset on, and none of them missing."""
 
+import contextlib
 import logging
+import math
+import time
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Self
 
-from confluent_kafka import TopicPartition
+from confluent_kafka import KafkaException, TopicPartition
 
-from edges.kafka.errors import address_of
-from edges.kafka.offsets import NextRecords, offsets_consumer
+from edges.kafka.errors import KafkaUnreachableError, address_of
+from edges.kafka.offsets import NextRecords, offsets_consumer, partition_bounds
 from schemas.errors import decoding
 from schemas.rawlog.frontier import NOBODYS, FrontierRecord, decode_frontier, is_nobodys
 
@@ -16,6 +19,10 @@ log = logging.getLogger(__name__)
 
 _FETCH_WAIT_MS = 500
 """A fetch that has nothing to bring waits so long at the broker; what is published meanwhile it brings at once."""
+SILENCE_S = 10.0
+"""Without a record, after which the broker is asked how far the topic goes. An owner that lives has a new one several
+times a second."""
+_ANSWER_S = 5.0
 
 
 class FrontierTail:
@@ -25,7 +32,12 @@ class FrontierTail:
         """``config`` is librdkafka's: servers, TLS, SASL."""
         self._topic, self._at = topic, {0: start}
         self._consumer = offsets_consumer(config, topic, fetch_wait_ms=_FETCH_WAIT_MS)
-        self._records = NextRecords(self._consumer, topic, self._at, lambda: False, address=address_of(config))
+        self._address = address_of(config)
+        self._records = NextRecords(self._consumer, topic, self._at, lambda: False, address=self._address)
+        self._asks_at_s = math.inf
+        """When the broker is asked next."""
+        self._known_end = start
+        """As the broker said when it was asked last, in a silence that has lasted since."""
 
     def __enter__(self) -> Self:
         self._consumer.assign([TopicPartition(self._topic, 0, self._at[0])])
@@ -40,10 +52,29 @@ class FrontierTail:
         Raises:
             CorruptDataError: one does not decode.
             HistoryLostError: they are gone.
+            KafkaUnreachableError: there are records, but this consumer does not get them; another one may.
         """
-        return [
-            decoded_frontier(value, self._topic, offset) for _, offset, value in self._records.peek(count, timeout_s)
-        ]
+        records = self._records.peek(count, timeout_s)
+        now_s = time.monotonic()
+        if records or self._asks_at_s == math.inf:
+            self._asks_at_s = now_s + SILENCE_S
+            self._known_end = self._at[0]
+        elif now_s >= self._asks_at_s:
+            self._asks_at_s = now_s + SILENCE_S
+            self._check_silence()
+        return [decoded_frontier(value, self._topic, offset) for _, offset, value in records]
+
+    def _check_silence(self) -> None:
+        """Compare how far the topic goes with what has come since that was asked last; a broker that does not answer is
+        waited for.
+        """
+        at = self._at[0]
+        if self._known_end > at:
+            raise KafkaUnreachableError(
+                "records did not come", topic=self._topic, at=at, end=self._known_end, address=self._address
+            )
+        with contextlib.suppress(KafkaException):
+            _, self._known_end = partition_bounds(self._consumer, self._topic, 0, answer_s=_ANSWER_S, patience_s=0.0)
 
 
 def decoded_frontier(value: bytes, topic: str, offset: int) -> FrontierRecord:

@@ -9,10 +9,11 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from consumers.control.log.frontier_topic import FrontierTopic, FrontierUnavailableError
-from edges.kafka import offsets
+from edges.kafka import offsets, tail
 from edges.kafka.access import KafkaAccess
 from edges.kafka.errors import HistoryLostError, KafkaUnreachableError
 from edges.kafka.offsets import TopicReader
+from edges.kafka.tail import SILENCE_S, FrontierTail
 from schemas.errors import CorruptDataError
 from schemas.ids import Ts
 from schemas.rawlog.frontier import FrontierRecord, encode_frontier
@@ -223,3 +224,53 @@ def test_records_of_other_partitions_keep_nobody_waiting_and_none_of_them_is_los
         while True:
             taken += records.take(1, {1})
     assert at == {0: len(taken), 1: 7} and 0 < len(taken) < 40
+
+
+class Silence:
+    """A clock that goes on by as much as each wait for a record takes."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def hear(self, follower: FrontierTail, seconds: float) -> list[FrontierRecord]:
+        """Read for so long; return what has come."""
+        heard = []
+        for _ in range(round(seconds / 0.5)):
+            self.now_s += 0.5
+            heard += follower.read(10, 0.5)
+        return heard
+
+
+RECORD = FrontierRecord(owner_rev=1, resolved_ts=Ts(5), low=(0,), high=(0,), ddl_high=0, repeat_high=(0,))
+
+
+@pytest.fixture
+def silence(monkeypatch: pytest.MonkeyPatch) -> Silence:
+    clock = Silence()
+    monkeypatch.setattr(tail, "time", clock)
+    return clock
+
+
+def test_follower_that_does_not_get_what_there_is_says_so_after_two_looks(play: Any, silence: Silence) -> None:
+    play(Consumer([], [(0, 9), (0, 12)]))
+    with FrontierTail({"bootstrap.servers": "k:9092"}, "f", 9) as follower:
+        assert silence.hear(follower, 2 * SILENCE_S + 0.5) == [], "first it had all that there was"
+        with pytest.raises(KafkaUnreachableError, match="did not come") as caught:
+            silence.hear(follower, SILENCE_S)
+    assert (caught.value.fields["at"], caught.value.fields["end"]) == (9, 12)
+
+
+def test_silence_ends_with_a_record_and_a_broker_that_does_not_answer_is_waited_for(
+    play: Any, silence: Silence
+) -> None:
+    consumer = play(Consumer([], [KafkaError._ALL_BROKERS_DOWN, (0, 10), (0, 11), (0, 11)]))
+    with FrontierTail({}, "f", 9) as follower:
+        assert silence.hear(follower, 2 * SILENCE_S + 0.5) == []
+        consumer.messages = [Message(9, encode_frontier(RECORD))]
+        assert silence.hear(follower, SILENCE_S) == [RECORD]
+        consumer.messages = [Message(10, encode_frontier(RECORD))]
+        assert silence.hear(follower, 2 * SILENCE_S) == [RECORD]
+    assert consumer.bounds == [(0, 11)]

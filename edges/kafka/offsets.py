@@ -129,7 +129,11 @@ def _damage(topic: str, message: Any, at: Mapping[int, int]) -> CorruptDataError
 
 
 class NextRecords:
-    """Takes what an assigned consumer has next, of each partition from the offset that ``at`` says, which moves on."""
+    """Takes what a consumer has next, of each partition from the offset that ``at`` says, which moves on.
+
+    Lives as long as the consumer is assigned: what that has said of a damaged batch it says once, and of what comes
+    behind it anything.
+    """
 
     def __init__(
         self,
@@ -151,11 +155,21 @@ class NextRecords:
         self._address, self._unchecked = address, unchecked
         self._consumer, self._topic, self._at, self._stopped = consumer, topic, at, stopped
         self._record_of = record_of
+        self._broken: dict[int, BusError] = {}
+        """Why nothing more comes of partitions."""
+        self._timeout_s = timeout_s
+        self.expect()
+
+    def assign(self) -> None:
+        """Let the consumer begin anew where ``at`` says now."""
+        self._broken.clear()
+        self._consumer.assign([TopicPartition(self._topic, *next_offset) for next_offset in self._at.items()])
+        self.expect()
+
+    def expect(self) -> None:
+        """Records are waited for from now on (:meth:`take`)."""
         self._reason: KafkaError | None = None
-        self._is_overdue = False
-        self._damaged: CorruptDataError | None = None
-        self._damaged_partition: int | None = None
-        self._timeout_s, self._deadline = timeout_s, time.monotonic() + timeout_s
+        self._is_overdue, self._deadline = False, time.monotonic() + self._timeout_s
 
     def take(self, count: int, of: Container[int] | None = None) -> list[tuple[int, int, bytes]]:
         """Wait for a record that is known to exist; return ``(partition, offset, value)`` of all that are here then.
@@ -170,7 +184,7 @@ class NextRecords:
         """
         if self._is_overdue:  # before others' records are taken, which would be lost with the error
             raise self._late()
-        records = self.peek(count, _POLL_S)
+        records = self.peek(count, _POLL_S, of)
         if any(of is None or partition in of for partition, _, _ in records):
             self._deadline = time.monotonic() + self._timeout_s
         elif time.monotonic() > self._deadline or self._stopped():
@@ -190,15 +204,16 @@ class NextRecords:
                 return damaged
         return KafkaUnreachableError(text, topic=self._topic, **fields)
 
-    def peek(self, count: int, timeout_s: float) -> list[tuple[int, int, bytes]]:
-        """Return what is here, having waited for one record at most ``timeout_s``.
+    def peek(self, count: int, timeout_s: float, of: Container[int] | None = None) -> list[tuple[int, int, bytes]]:
+        """Return what is here, having waited for one record at most ``timeout_s``. Each error is of a partition, and
+        raised if it is one of these (None: of any) and all that came before it has been returned.
 
         Raises:
             HistoryLostError: records are gone.
             KafkaUnreachableError: some were passed over.
             CorruptDataError: what comes next is damaged: none of its batch can be read.
         """
-        self._check_damage()
+        self._check(of)
         first = self._consumer.poll(timeout_s)
         if first is None:
             return []
@@ -206,42 +221,41 @@ class NextRecords:
         for message in [first, *self._consumer.consume(count, timeout=0)]:
             if message.error() is not None:
                 self._take_error(message)
-            elif message.partition() != self._damaged_partition and self._is_next(
-                message.partition(), message.offset()
-            ):
+            elif message.partition() not in self._broken and self._is_next(message.partition(), message.offset()):
                 records.append((message.partition(), message.offset(), self._record_of(message)))
         if not records:
-            self._check_damage()
+            self._check(of)
         return records
 
-    def _check_damage(self) -> None:
-        if self._damaged is not None:
-            raise self._damaged
+    def _check(self, of: Container[int] | None) -> None:
+        for partition, error in self._broken.items():
+            if of is None or partition in of:
+                raise error
 
     def _take_error(self, message: Any) -> None:
-        if self._damaged is not None:
+        reason, partition = message.error(), message.partition()
+        if partition in self._broken:
             return  # what the client makes of the bytes behind a damaged batch may be anything
-        self._reason = reason = message.error()
         if reason.code() in GONE_ERRORS:
-            raise HistoryLostError("records are gone", topic=self._topic, at=self._at, reason=reason)
+            if message.offset() == self._at.get(partition):  # else of an earlier assignment, or nobody's offset
+                where = {"topic": self._topic, "partition": partition, "at": dict(self._at)}
+                self._broken[partition] = HistoryLostError("records are gone", **where, reason=reason)
+            return
+        self._reason = reason
         if reason.code() in _DAMAGED:
-            self._damaged_partition = message.partition()
-            self._damaged = _damage(self._topic, message, self._at)
+            self._broken[partition] = _damage(self._topic, message, self._at)
 
     def _is_next(self, partition: int, offset: int) -> bool:
-        """Tell whether a message is one that follows, and note that; False: it is of before a seek.
-
-        Raises:
-            KafkaUnreachableError: messages before it are missing. A topic of ours has no gaps; were the records
-                deleted, reading them again says so.
-            CorruptDataError: their batch is damaged.
+        """Tell whether a message is one that follows, and note that; False: it is of before a seek, or messages before
+        it are missing. A topic of ours has no gaps; were the records deleted, reading them again says so.
         """
         due = self._at.get(partition)
         if due is None or offset < due:
             return False
         if offset > due:
             where = {"partition": partition, "address": self._address}
-            raise self._missing("records were passed over", **where, at=due, next_offset=offset)
+            self._broken[partition] = self._missing("records were passed over", **where, at=due, next_offset=offset)
+            return False
         self._at[partition] = offset + 1
         return True
 
@@ -308,8 +322,6 @@ class TopicReader:
         at = {partition: start for partition, (start, end) in ranges.items() if end > start}
         if not at:
             return
-        missing = sum(ranges[partition][1] - start for partition, start in at.items())
-        self._consumer.assign([TopicPartition(self.topic, *start) for start in at.items()])
         records = NextRecords(
             self._consumer,
             self.topic,
@@ -320,13 +332,14 @@ class TopicReader:
             address=self._address,
             unchecked=self._unchecked,
         )
+        records.assign()
         try:
-            while missing:
-                for partition, offset, value in records.take(_CONSUME_MAX):
-                    if offset >= ranges[partition][1]:
-                        at.pop(partition, None)  # what comes after it is of no use
-                    else:
-                        missing -= 1
-                        yield partition, offset, value
+            while at:
+                for partition, offset, value in records.take(_CONSUME_MAX, at):
+                    if partition not in at:
+                        continue  # it has come to its end
+                    if offset + 1 >= ranges[partition][1]:
+                        del at[partition]
+                    yield partition, offset, value
         finally:
             self._consumer.unassign()

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Self
 
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import KafkaException
 
 from edges.kafka.errors import KafkaUnreachableError, address_of
 from edges.kafka.offsets import NextRecords, offsets_consumer, partition_bounds
@@ -40,7 +40,7 @@ class FrontierTail:
         """As the broker said when it was asked last, in a silence that has lasted since."""
 
     def __enter__(self) -> Self:
-        self._consumer.assign([TopicPartition(self._topic, 0, self._at[0])])
+        self._records.assign()
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -8,10 +8,9 @@ a seek waits with it. Here the consumer only ever goes on, and a cut's records a
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 
-from confluent_kafka import TopicPartition
-
 from edges.kafka.errors import address_of
 from edges.kafka.offsets import NextRecords, offsets_consumer
+from schemas.errors import BusError
 from schemas.rawlog.record_check import RawRecord
 from sorters.core.cut.cut import Cut
 from sorters.cut.raw_cut import RawCut, read_cut
@@ -32,12 +31,19 @@ class RecordWindow:
     ) -> None:
         """``config`` is librdkafka's: servers, TLS, SASL; ``stopped`` gives up a read that is under way."""
         self.topic = topic
-        self._stopped = stopped
         self._held: dict[int, deque[Record]] = {}
         self._next: dict[int, int] = {}
         """Partition → offset of the next message that the consumer will hand out; ``_held`` ends just below it."""
-        self._config, self._address = config, address_of(config)
         self._consumer = offsets_consumer(config, topic, fetch_wait_ms=_FETCH_WAIT_MS, are_checked=True)
+        self._records = NextRecords(
+            self._consumer,
+            topic,
+            self._next,
+            stopped,
+            record_of=RawRecord.of,
+            address=address_of(config),
+            unchecked=config,
+        )
 
     @classmethod
     def maker(cls, config: Mapping[str, object], topic: str) -> "Callable[[Callable[[], bool]], RecordWindow]":
@@ -67,17 +73,17 @@ class RecordWindow:
                 if offset < end:
                     yield partition, offset, value
         missing = {partition for partition, (_, end) in wanted.items() if self._next[partition] < end}
-        records = NextRecords(
-            self._consumer,
-            self.topic,
-            self._next,
-            self._stopped,
-            record_of=RawRecord.of,
-            address=self._address,
-            unchecked=self._config,
-        )
+        self._records.expect()
+        try:
+            yield from self._bring(wanted, missing)
+        except BusError:  # the next one may want other partitions, or go past what is damaged
+            self._held.clear()
+            self._next.clear()
+            raise
+
+    def _bring(self, wanted: Mapping[int, tuple[int, int]], missing: set[int]) -> Iterator[tuple[int, int, bytes]]:
         while missing:
-            taken = records.take(_CONSUME_MAX, missing)
+            taken = self._records.take(_CONSUME_MAX, missing)
             for partition, offset, value in taken:  # all, before a reader may stop: they do not come again
                 self._held[partition].append((offset, value))
             for partition, offset, value in taken:
@@ -102,4 +108,4 @@ class RecordWindow:
                 self._next[partition] = start
                 moved = True
         if moved:
-            self._consumer.assign([TopicPartition(self.topic, *next_offset) for next_offset in self._next.items()])
+            self._records.assign()

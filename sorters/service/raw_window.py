@@ -13,8 +13,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import cast
 
-from confluent_kafka import TopicPartition
-
 from edges.kafka.errors import KafkaUnreachableError, address_of
 from edges.kafka.offsets import READ_TIMEOUT_S, NextRecords, damaged_batch, offsets_consumer
 from schemas.errors import BusError
@@ -30,7 +28,7 @@ BYTES_MAX = 96 * 1024 * 1024
 DECODED_BYTES_MAX = 32 * 1024 * 1024
 """Memory of what was decoded of these last, beside it: many changefeeds read a record at about the same time."""
 _CONSUME_MAX = 1_000
-_FETCH_WAIT_MS = 100
+_FETCH_WAIT_MS, _POLL_S = 100, 0.1
 _SLICE = 256
 """Records that are handed out between two looks at what is kept."""
 JUMP_RECORDS = 20_000
@@ -66,6 +64,17 @@ class RawWindow:
         self._bringing, self._lock = threading.Lock(), threading.Lock()
         """The first is held by whoever waits for the consumer, the second over what is kept, and never for long."""
         self._consumer = offsets_consumer(config, topic, fetch_wait_ms=_FETCH_WAIT_MS, are_checked=True)
+        self._at: dict[int, int] = {}
+        """What the consumer brings next of each partition."""
+        self._records = NextRecords(
+            self._consumer,
+            topic,
+            self._at,
+            lambda: self._closed,
+            record_of=SharedRecord.of,
+            address=address_of(config),
+            unchecked=config,
+        )
         self._kept: dict[int, _Kept] = {}
         self._order: deque[int] = deque()
         """Partitions of what is kept, oldest first."""
@@ -93,7 +102,8 @@ class RawWindow:
         """Return records of a partition from ``start`` on, below ``end``, at least one; None: they are kept no more.
 
         Raises:
-            KafkaUnreachableError, HistoryLostError, CorruptDataError: see :meth:`NextRecords.take`.
+            KafkaUnreachableError, HistoryLostError, CorruptDataError: see :meth:`NextRecords.peek`. Where those are
+                damaged or gone that only others need, this reader goes on.
         """
         seen, due_s = -1, 0.0
         while True:
@@ -103,11 +113,17 @@ class RawWindow:
             next_offset = self._next(partition, start)
             if next_offset != seen:
                 seen, due_s = next_offset, time.monotonic() + READ_TIMEOUT_S
+            elif self._closed or stopped():
+                raise KafkaUnreachableError("records did not come", **self._where(partition, next_offset))
             elif time.monotonic() > due_s:  # others' records may come all the while
-                raise self._missing(partition, next_offset)
+                if next_offset == start:
+                    raise self._missing(partition, start)
+                with self._bringing:
+                    self._drop(partition, next_offset)
+                continue
             with self._bringing:
                 if self._is_due(partition, start):  # nobody has brought it meanwhile
-                    self._bring(partition, start, stopped)
+                    self._bring(partition, start)
 
     @property
     def held_bytes(self) -> int:
@@ -136,9 +152,11 @@ class RawWindow:
             return start if kept is None else kept.next
 
     def _missing(self, partition: int, at: int) -> BusError:
-        where = {"topic": self._topic, "partition": partition, "at": at, "address": address_of(self._config)}
         damaged = damaged_batch(self._config, self._topic, {partition: at})
-        return damaged or KafkaUnreachableError("records did not come", **where)
+        return damaged or KafkaUnreachableError("records did not come", **self._where(partition, at))
+
+    def _where(self, partition: int, at: int) -> dict[str, object]:
+        return {"topic": self._topic, "partition": partition, "at": at, "address": address_of(self._config)}
 
     def _is_due(self, partition: int, start: int) -> bool:
         with self._lock:
@@ -148,29 +166,44 @@ class RawWindow:
     def _go_to(self, partition: int, start: int) -> None:
         """Keep from ``start`` on, and forget what was kept of the partition."""
         with self._lock:
-            old = self._kept.get(partition)
-            if old is not None:
-                self._let_go(old, len(old.records))
-                self._order = deque(number for number in self._order if number != partition)
+            self._forget_partition(partition)
             self._kept[partition] = _Kept(start)
-        self._consumer.assign([TopicPartition(self._topic, number, each.next) for number, each in self._kept.items()])
+        self._assign()
 
-    def _bring(self, partition: int, start: int, stopped: Callable[[], bool]) -> None:
-        """Take what the consumer has next, and forget the oldest beyond the bound."""
+    def _drop(self, partition: int, at: int) -> None:
+        """Read a partition no more, unless it has gone on from ``at``: who reads there next begins anew."""
+        with self._lock:
+            if partition not in self._kept or self._kept[partition].next != at:
+                return
+            self._forget_partition(partition)
+        self._assign()
+
+    def _forget_partition(self, partition: int) -> None:
+        old = self._kept.pop(partition, None)
+        if old is not None:
+            self._let_go(old, len(old.records))
+            self._order = deque(number for number in self._order if number != partition)
+
+    def _assign(self) -> None:
+        self._at.clear()
+        self._at.update((number, kept.next) for number, kept in self._kept.items())
+        self._records.assign()
+
+    def _bring(self, partition: int, start: int) -> None:
+        """Take what the consumer has next, and forget the oldest beyond the bound. Where it gets nothing more of this
+        partition it reads that no more; whoever begins just there is told.
+        """
         kept = self._kept.get(partition)
         if kept is None or start > kept.next + JUMP_RECORDS:
             self._go_to(partition, start)
-        at = {number: each.next for number, each in self._kept.items()}
-        records = NextRecords(
-            self._consumer,
-            self._topic,
-            at,
-            lambda: self._closed or stopped(),
-            record_of=SharedRecord.of,
-            address=address_of(self._config),
-            unchecked=self._config,
-        )
-        taken = records.take(_CONSUME_MAX)
+        try:
+            taken = self._records.peek(_CONSUME_MAX, _POLL_S, {partition})
+        except BusError:
+            at = self._at[partition]
+            self._drop(partition, at)
+            if at == start:
+                raise
+            return
         with self._lock:
             if taken:
                 self.record_bytes += (sum(len(record) for _, _, record in taken) / len(taken) - self.record_bytes) / 4

@@ -21,6 +21,7 @@ from edges.kafka.java_properties import NoJavaWordError, spark_options
 from edges.kafka.offsets import TopicReader
 from edges.kafka.producer import ordered_producer
 from schemas.errors import CorruptDataError
+from sorters.cut.record_window import RecordWindow
 from sorters.spark.session import create_session
 from tests.support.processes.guarded_kafka import PASSWORD, USER, GuardedKafka, guarded_kafka
 
@@ -197,19 +198,20 @@ LZ4_FRAME = bytes.fromhex("04224d18")
 IN_BLOCK_SIZE, IN_BLOCK = 8, 13
 
 
-def damage_first_batch(kafka: GuardedKafka, topic: str, at: int) -> None:
-    """Write two compressed batches of 20 records, and flip a bit of the first one's frame in the broker's file."""
+def damage_batch(kafka: GuardedKafka, topic: str, at: int, number: int = 0) -> None:
+    """Write two compressed batches of 20 records, and flip a bit of one's frame in the broker's file."""
     compressing = {"compression.type": "lz4", "linger.ms": 60_000}
     for _ in range(2):
         producer = ordered_producer({**KafkaAccess(kafka.servers("OPEN")).config(), **compressing})
-        for number in range(20):
-            producer.produce(topic, b"row %d " % number * 40, partition=0)
+        for row in range(20):
+            producer.produce(topic, b"row %d " % row * 40, partition=0)
         assert producer.flush(30) == 0
     (file,) = (kafka.folder / "log" / f"{topic}-0").glob("*.log")
     with file.open("r+b") as stored:
         content = stored.read()
         assert content.count(LZ4_FRAME) == 2
-        where = content.index(LZ4_FRAME) + at
+        frames = [content.index(LZ4_FRAME), content.rindex(LZ4_FRAME)]
+        where = frames[number] + at
         stored.seek(where)
         stored.write(bytes([content[where] ^ 0x10]))
 
@@ -217,7 +219,7 @@ def damage_first_batch(kafka: GuardedKafka, topic: str, at: int) -> None:
 def test_compressed_batch_that_brings_too_few_records_is_named_and_is_not_a_silent_broker(
     kafka: GuardedKafka, topic: str
 ) -> None:
-    damage_first_batch(kafka, topic, IN_BLOCK)
+    damage_batch(kafka, topic, IN_BLOCK)
     config = KafkaAccess(kafka.servers("OPEN")).config()
     with closing(TopicReader(config, topic, timeout_s=2.0, are_checked=True)) as reader:
         with pytest.raises(CorruptDataError, match="a batch of records is damaged") as caught:
@@ -230,7 +232,7 @@ def test_compressed_batch_that_brings_too_few_records_is_named_and_is_not_a_sile
 def test_compressed_batch_that_kafkas_client_does_not_survive_is_named_by_who_checks_batches(
     kafka: GuardedKafka, topic: str
 ) -> None:
-    damage_first_batch(kafka, topic, IN_BLOCK_SIZE)
+    damage_batch(kafka, topic, IN_BLOCK_SIZE)
     access = KafkaAccess(kafka.servers("OPEN"))
     program = (
         "import sys; from edges.kafka.offsets import TopicReader; list(TopicReader({'bootstrap.servers': "
@@ -245,6 +247,17 @@ def test_compressed_batch_that_kafkas_client_does_not_survive_is_named_by_who_ch
         with pytest.raises(CorruptDataError, match="a batch of records is damaged") as caught:
             list(reader.read(0, 40))
         assert caught.value.fields["offset"] == 0
+
+
+def test_batch_that_a_read_has_fetched_ahead_is_named_by_the_one_that_needs_it(kafka: GuardedKafka, topic: str) -> None:
+    damage_batch(kafka, topic, IN_BLOCK_SIZE, number=1)
+    config = KafkaAccess(kafka.servers("OPEN")).checking_batches().config()
+    with closing(RecordWindow(config, topic)) as window:
+        for _ in range(2):
+            assert [offset for _, offset, _ in window.read_all({0: (0, 20)})] == list(range(20))
+            with pytest.raises(CorruptDataError, match="a batch of records is damaged") as caught:
+                list(window.read_all({0: (20, 25)}))
+            assert caught.value.fields["offset"] == 20
 
 
 def test_reader_goes_on_where_it_was_when_the_broker_restarts(kafka: GuardedKafka, topic: str, tmp_path: Path) -> None:

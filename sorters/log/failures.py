@@ -34,6 +34,7 @@ _TRACEBACK = "Traceback (most recent call last):"
 _JAVA_FRAME = "\tat "
 _EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(:|$)")
 """How a line begins that names one: others of a traceback are indented, or say what was being handled."""
+_WORKER_DIED = "Python worker exited unexpectedly"
 _NO_SPACE = "No space left on device"
 _TOO_LARGE = ("RecordTooLargeException", "RecordBatchTooLargeException")
 _OF_CODE = (ArithmeticError, AssertionError, AttributeError, LookupError, NameError, TypeError, ValueError)
@@ -46,6 +47,12 @@ class SparkJobError(BusError):
     """A Spark job failed for a reason that we have no name for: a lost broker, no memory, a broken executor."""
 
     code, action = "sorter.spark_job", Action.RETRY
+
+
+class WorkerDiedError(BusError):
+    """A Python worker of Spark has died under a cut: a library of C ended it, or the system, for want of memory."""
+
+    code, action = "sorter.worker_died", Action.RETRY
 
 
 class RunFolderError(BusError):
@@ -158,6 +165,8 @@ def bus_error(error: BaseException, kafka: str | None = None) -> BusError:
         )
     if is_of_code(error):
         return UnexpectedError.of(error)
+    if _WORKER_DIED in joined:
+        return WorkerDiedError("a python worker of spark has died under a cut", reason=reason)
     return SparkJobError("spark job failed", kind=type(error).__name__, reason=reason)
 
 

@@ -9,7 +9,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from edges.kafka.access import KafkaAccess
@@ -23,7 +23,7 @@ from schemas.config.settings import ChangefeedConfig
 from schemas.errors import BusError
 from schemas.ids import Ts, UpstreamId
 from schemas.nodes.changefeed import ChangefeedInfo, ZkPaths, wants_sorter
-from schemas.nodes.sorter_service import Assigned, FeedEntry, status_counts
+from schemas.nodes.sorter_service import Assigned, FeedEntry, FeedName, status_counts
 from schemas.rawlog.images import image_feed
 from schemas.rawlog.topics import raw_topics
 from schemas.sink.topic import sorter_config
@@ -31,7 +31,7 @@ from sorters.core.service.quotas import Pace
 from sorters.core.service.slow_words import SlowWords
 from sorters.core.service.status_pace import StatusPace
 from sorters.cut.leave import Leave
-from sorters.log.failures import bus_error
+from sorters.log.failures import WorkerDiedError, bus_error
 from sorters.run.cut_job import RunBy
 from sorters.run.epochs import CutProgress
 from sorters.run.feed_run import END_S, FeedRun
@@ -82,6 +82,10 @@ class FeedHome:
     cluster: str
     data_dir: Path
     checkpoint_dir: str
+    worker_deaths: set[FeedName] = field(default_factory=set)
+    """Changefeeds under which a worker of Spark has died: of a damaged batch perhaps, which Kafka's client does not
+    survive. Read with checks it is named.
+    """
 
 
 class HostedFeed:
@@ -220,6 +224,8 @@ class HostedFeed:
                 log.warning("changefeed stops writing", extra=self._naming(failure))
             self._halted.wait(RETRY_S)
             return
+        if isinstance(failure, WorkerDiedError):
+            self._home.worker_deaths.add(self.assigned.name)
         log.error("run failed", extra=self._naming(failure), exc_info=failure)
         self._tell(failure, info)
 
@@ -263,7 +269,7 @@ class HostedFeed:
         self, info: ChangefeedInfo, config: ChangefeedConfig, edition: Edition, share: HostedShare
     ) -> LakeRun:
         home, entry = self._home, self._opened
-        raw_config, topics = home.kafka.with_texts().config(), raw_topics(info.upstream, home.raw_prefix)
+        raw_config, topics = self._kafka().with_texts().config(), raw_topics(info.upstream, home.raw_prefix)
         image_name = image_feed(info.namespace, info.changefeed_id, edition.created_zxid)
         return LakeRun(
             home.spark,
@@ -286,7 +292,7 @@ class HostedFeed:
         return FeedRun(
             home.spark,
             RunInputs(
-                kafka=home.kafka,
+                kafka=self._kafka(),
                 raw_topics=raw_topics(info.upstream, home.raw_prefix),
                 schema_registry=home.schema_registry,
                 info=info,
@@ -305,6 +311,11 @@ class HostedFeed:
             checkpoint_dir="/".join((checkpoint_dir, home.cluster, namespace, changefeed_id)) if checkpoint_dir else "",
             begun=LastBegun(begun, self._begin),
         )
+
+    def _kafka(self) -> KafkaAccess:
+        """Return how the raw log is read where it is not read for several changefeeds."""
+        kafka = self._home.kafka
+        return kafka.checking_batches() if self.assigned.name in self._home.worker_deaths else kafka
 
     @property
     def _opened(self) -> FeedEntry:

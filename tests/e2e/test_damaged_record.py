@@ -176,11 +176,12 @@ class Unread:
     """Of the raw log's files, before they landed."""
 
 
-def land_unread(of: Damaged, generator: Generator) -> Unread:
+def land_unread(of: Damaged, generator: Generator, run_cuts: str = "auto") -> Unread:
     """Create the changefeed, pause it once it has the table, and let rows land."""
     bus, server = of.cluster.bus, of.cluster.server
     dispatch = f'[[sink.dispatchers]]\nmatcher = ["*.*"]\ntopic = "{FEED}_{{schema}}_{{table}}"\n'
-    config = of.config("create", f'initial = "snapshot"\n[filter]\nrules = ["{SCHEMA}.*"]\n{dispatch}')
+    sorter = f'[sorter]\nrun-cuts = "{run_cuts}"\n'
+    config = of.config("create", f'initial = "snapshot"\n[filter]\nrules = ["{SCHEMA}.*"]\n{dispatch}{sorter}')
     kafka = bus.addresses.kafka
     uri = f"kafka://{kafka}/{FEED}_ddl?protocol=canal-json&enable-tidb-extension=true&partition-num=2"
     of.ask("changefeed", "create", "--no-confirm", "--sink-uri", uri, *config)
@@ -208,9 +209,10 @@ def test_operator_passes_a_damaged_raw_record_and_a_resync_brings_its_rows(tmp_p
         _pass_and_resync(of, unread.landed_ts, unread.rows, flip(tmp_path / "bus", unread.rows))
 
 
-def test_batch_that_kafkas_client_does_not_survive_is_named_after_an_abort(tmp_path: Path) -> None:
+@pytest.mark.parametrize("run_cuts", ["driver", "spark"])
+def test_batch_that_kafkas_client_does_not_survive_is_named_after_an_abort(tmp_path: Path, run_cuts: str) -> None:
     with one_table(tmp_path) as (of, generator):
-        unread = land_unread(of, generator)
+        unread = land_unread(of, generator, run_cuts)
         break_heads(tmp_path / "bus", unread.ends)
         of.ask("changefeed", "resume")
         assert of.stops_before(unread.landed_ts)

@@ -1,6 +1,8 @@
 """Records that stem from no row: watermarks, DDL events and bootstraps, where they stand in the order."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
 
 import pyarrow as pa
 
@@ -19,6 +21,11 @@ from sorters.core.sql.ddl_event import DdlEvent
 
 SCHEMAS_AT_ONCE = 500
 """Tables whose schemas are records at once: of some 3 KiB each, and once for each partition."""
+HOMES_KEPT = 256
+"""Lists of topics and partitions that are kept as columns: where a changefeed's watermarks go, 36 bytes a partition."""
+
+Home = range | tuple[int, ...]
+"""Partitions of a topic."""
 
 
 def watermark_records(ts: Ts, topics: Sequence[str], feed: CompiledFeed, encoded_at_ms: int) -> OutputRecords:
@@ -36,18 +43,19 @@ def partitions_of(which: Partitions, feed: CompiledFeed, topic: str) -> range:
     return range(feed.partitions[topic] if which is Partitions.ALL else 1 if which is Partitions.FIRST else 0)
 
 
-def copies(homes: Iterable[tuple[str, Iterable[int]]], message: EncodedMessage, position: bytes) -> OutputRecords:
+def copies(homes: Iterable[tuple[str, Home]], message: EncodedMessage, position: bytes) -> OutputRecords:
     """Return one message as records of topics and partitions."""
+    topics, partitions = _homes(tuple(homes))
+    same = [pa.repeat(pa.scalar(each, pa.binary()), len(topics)) for each in (message.key, message.value, position)]
+    return make_records([topics, partitions, *same])
+
+
+@lru_cache(maxsize=HOMES_KEPT)
+def _homes(homes: tuple[tuple[str, Home], ...]) -> tuple[Any, Any]:
+    """Return topic and partition of each record: at each cut of a changefeed its watermarks go to the same ones."""
     pairs = [(topic, partition) for topic, partitions in homes for partition in partitions]
-    n = len(pairs)
-    columns = [
-        pa.array([topic for topic, _ in pairs], pa.string()),
-        pa.array([partition for _, partition in pairs], pa.int32()),
-        pa.array([message.key] * n, pa.binary()),
-        pa.array([message.value] * n, pa.binary()),
-        pa.array([position] * n, pa.binary()),
-    ]
-    return make_records(columns)
+    topics = pa.array([topic for topic, _ in pairs], pa.string())
+    return topics, pa.array([partition for _, partition in pairs], pa.int32())
 
 
 def ddl_topic(event: DdlEvent, feed: CompiledFeed) -> str:
@@ -161,9 +169,9 @@ def _schemas_due(
         message = bootstraps.encoder.encode_bootstrap(table, encoded_at_ms=encoded_at_ms)
         topic = feed.topic(stored.schema, stored.table)
         position = Position(ts, PositionClass.BOOTSTRAP, key=table_id.to_bytes(8, "big")).encode()
-        partitions: Iterable[int] = partitions_of(bootstraps.partitions, feed, topic)
+        partitions: Home = partitions_of(bootstraps.partitions, feed, topic)
         if only is not None:
-            partitions = [partition for partition in partitions if partition in only[topic]]
+            partitions = tuple(partition for partition in partitions if partition in only[topic])
         tables.append(copies([(topic, partitions)], message, position))
     return join_records(tables)
 

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Self
+from typing import Any, Self
 
 from confluent_kafka import KafkaException
 
@@ -30,14 +30,19 @@ class FrontierTail:
 
     def __init__(self, config: Mapping[str, object], topic: str, start: int) -> None:
         """``config`` is librdkafka's: servers, TLS, SASL."""
-        self._topic, self._at = topic, {0: start}
-        self._consumer = offsets_consumer(config, topic, fetch_wait_ms=_FETCH_WAIT_MS)
-        self._address = address_of(config)
-        self._records = NextRecords(self._consumer, topic, self._at, lambda: False, address=self._address)
+        self._config, self._topic, self._at = config, topic, {0: start}
+        self._consumer, self._records = self._connect()
         self._asks_at_s = math.inf
         """When the broker is asked next."""
         self._known_end = start
         """As the broker said when it was asked last, in a silence that has lasted since."""
+        self._is_another = False
+        """Whether the consumer has taken the place of one that got nothing, and has not got anything yet."""
+
+    def _connect(self) -> tuple[Any, NextRecords]:
+        consumer = offsets_consumer(self._config, self._topic, fetch_wait_ms=_FETCH_WAIT_MS)
+        address = address_of(self._config)
+        return consumer, NextRecords(consumer, self._topic, self._at, lambda: False, address=address)
 
     def __enter__(self) -> Self:
         self._records.assign()
@@ -52,13 +57,13 @@ class FrontierTail:
         Raises:
             CorruptDataError: one does not decode.
             HistoryLostError: they are gone.
-            KafkaUnreachableError: there are records, but this consumer does not get them; another one may.
+            KafkaUnreachableError: there are some, and neither this consumer nor the one before it gets them.
         """
         records = self._records.peek(count, timeout_s)
         now_s = time.monotonic()
         if records or self._asks_at_s == math.inf:
-            self._asks_at_s = now_s + SILENCE_S
-            self._known_end = self._at[0]
+            self._asks_at_s, self._known_end = now_s + SILENCE_S, self._at[0]
+            self._is_another = self._is_another and not records
         elif now_s >= self._asks_at_s:
             self._asks_at_s = now_s + SILENCE_S
             self._check_silence()
@@ -66,15 +71,22 @@ class FrontierTail:
 
     def _check_silence(self) -> None:
         """Compare how far the topic goes with what has come since that was asked last; a broker that does not answer is
-        waited for.
+        waited for. A consumer that has got nothing meanwhile gives way to another one.
         """
-        at = self._at[0]
-        if self._known_end > at:
-            raise KafkaUnreachableError(
-                "records did not come", topic=self._topic, at=at, end=self._known_end, address=self._address
-            )
-        with contextlib.suppress(KafkaException):
-            _, self._known_end = partition_bounds(self._consumer, self._topic, 0, answer_s=_ANSWER_S, patience_s=0.0)
+        if self._known_end <= self._at[0]:
+            with contextlib.suppress(KafkaException):
+                _, self._known_end = partition_bounds(
+                    self._consumer, self._topic, 0, answer_s=_ANSWER_S, patience_s=0.0
+                )
+            return
+        where = {"topic": self._topic, "at": self._at[0], "end": self._known_end, "address": address_of(self._config)}
+        if self._is_another:
+            raise KafkaUnreachableError("records did not come", **where)
+        log.warning("records of the frontier topic did not come; another consumer asks for them", extra=where)
+        self._consumer.close()
+        self._consumer, self._records = self._connect()
+        self._records.assign()
+        self._is_another = True
 
 
 def decoded_frontier(value: bytes, topic: str, offset: int) -> FrontierRecord:

@@ -254,13 +254,23 @@ def silence(monkeypatch: pytest.MonkeyPatch) -> Silence:
     return clock
 
 
-def test_follower_that_does_not_get_what_there_is_says_so_after_two_looks(play: Any, silence: Silence) -> None:
-    play(Consumer([], [(0, 9), (0, 12)]))
+def test_follower_that_does_not_get_what_there_is_asks_by_another_consumer(
+    monkeypatch: pytest.MonkeyPatch, silence: Silence, caplog: pytest.LogCaptureFixture
+) -> None:
+    deaf = [Consumer([], [(0, 9), (0, 12)]), Consumer([], []), Consumer([], [(0, 14)]), Consumer([], [])]
+    deaf[1].messages = [Message(number, encode_frontier(RECORD)) for number in range(9, 12)]
+    made = iter(deaf)
+    monkeypatch.setattr(offsets, "kafka_consumer", lambda _config, _log: next(made))
     with FrontierTail({"bootstrap.servers": "k:9092"}, "f", 9) as follower:
-        assert silence.hear(follower, 2 * SILENCE_S + 0.5) == [], "first it had all that there was"
+        assert silence.hear(follower, 2 * SILENCE_S + 0.5) == [], "it had all that there was"
+        assert silence.hear(follower, SILENCE_S + 0.5) == [RECORD] * 3
+        (said,) = caplog.records
+        assert (said.levelname, vars(said)["at"], vars(said)["end"]) == ("WARNING", 9, 12)
+        deaf[1].bounds = [(0, 14)]
         with pytest.raises(KafkaUnreachableError, match="did not come") as caught:
-            silence.hear(follower, SILENCE_S)
-    assert (caught.value.fields["at"], caught.value.fields["end"]) == (9, 12)
+            silence.hear(follower, 6 * SILENCE_S)
+    assert (caught.value.fields["at"], caught.value.fields["end"]) == (12, 14)
+    assert next(made) is deaf[3], "only one took the place of the second"
 
 
 def test_silence_ends_with_a_record_and_a_broker_that_does_not_answer_is_waited_for(

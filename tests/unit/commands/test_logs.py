@@ -5,6 +5,7 @@ import logging
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -107,6 +108,7 @@ def test_logging_to_a_file_writes_from_its_level_on_and_tells_children(tmp_path:
 
 @pytest.mark.usefixtures("restored")
 def test_process_that_is_asked_by_a_signal_logs_where_each_thread_stands(tmp_path: Path) -> None:
+    assert threading.current_thread() is threading.main_thread(), "no other may ask for signals"
     file, ended = tmp_path / "sorters.log", threading.Event()
     start_logging(level="warn", form="json", file=file)
 
@@ -117,8 +119,10 @@ def test_process_that_is_asked_by_a_signal_logs_where_each_thread_stands(tmp_pat
     thread.start()
     try:
         os.kill(os.getpid(), signal.SIGUSR1)
-        for asked in [each for each in threading.enumerate() if each.name == "asked-stacks"]:
-            asked.join()
+        deadline = time.monotonic() + 60
+        while not all(name in file.read_text() for name in ("MainThread", thread.name)):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
     finally:
         ended.set()
         thread.join()

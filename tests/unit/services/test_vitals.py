@@ -15,19 +15,19 @@ from schemas.running_feeds import RunningFeeds
 from sorters.service import vitals
 from sorters.service.feed_shares import FeedShares
 
-vitals.BEAT_S, vitals.LOOP_S_MAX = 0.01, 0.1
+vitals.BEAT_S, vitals.LOOP_S_MAX = 0.05, 1.0
 logging.basicConfig(format="%(message)s still_s=%(still_s)s stack=%(stack)s")
 running = RunningFeeds(Path(sys.argv[1]), 4)
 running.note(0, ("default", "innocent"))
 watch = vitals.Vitals(running, FeedShares(running, 1), 0, lambda: None)
 
 def stand_still():
-    time.sleep(0.5)
+    time.sleep(2.5)
 
 watch.start()
-for _ in range(50):
+for _ in range(30):
     watch.note_tick()
-    time.sleep(0.01)
+    time.sleep(0.05)
 if sys.argv[2] == "leaves":
     watch.note_last_tick()
 stand_still()

@@ -98,6 +98,7 @@ class SinkWriter:
         self._producer = kafka_producer(
             {**config, **limits, "on_delivery": self._on_delivery, "error_cb": self._on_error}
         )
+        self._is_abandoned = False
         self._made_at_s: float | None = time.monotonic() if config.get("enable.idempotence") else None
         """By the monotonic clock; None: it has had its head start, or needs none."""
 
@@ -171,9 +172,14 @@ class SinkWriter:
         self._check()
 
     def abandon(self) -> None:
-        """Forget what has not been sent; nothing is sent from here on."""
+        """Forget what has not been sent; nothing is sent from here on, and the client's threads and connections end."""
+        if self._is_abandoned:
+            return
+        self._is_abandoned = True
         self._producer.purge()
         self._serve(self._producer.poll, 0)
+        # Its callbacks refer to us, and we to it: Python lets go of it only once it looks for cycles.
+        self._serve(lambda _: self._producer.close(), 0)
 
     def tend(self) -> None:
         """Take in what librdkafka has to say; called now and then while nothing is written."""

@@ -83,6 +83,9 @@ class _Producer:
 
     flush = poll
 
+    def close(self) -> bool:
+        return True
+
     def purge(self) -> None:
         self._queued = 0
 

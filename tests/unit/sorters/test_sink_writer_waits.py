@@ -1,6 +1,9 @@
 """The sink's writer waits for a slow broker without using CPU, and for no batch to fill; the broker is librdkafka's."""
 
+import contextlib
+import gc
 import time
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -63,3 +66,23 @@ def test_sink_writer_with_a_queue_full_of_partial_batches_sends_them(monkeypatch
     writer.write(_records(topics, rows))
     writer.finish()
     assert time.monotonic() - started_s < 60
+
+
+def test_sink_writer_that_is_abandoned_leaves_no_thread_of_its_client() -> None:
+    gc.collect()  # clients of other tests
+    before = _client_threads()
+    writer = _writer(ANSWER_MS)
+    writer.write(_records(["rows"], 100))
+    assert _client_threads() > before
+    for _ in range(2):
+        writer.abandon()
+        assert _client_threads() <= before
+
+
+def _client_threads() -> int:
+    """Return how many librdkafka has in this process; each client has one of this name."""
+    count = 0
+    for task in Path("/proc/self/task").iterdir():
+        with contextlib.suppress(OSError):  # it has just ended
+            count += task.joinpath("comm").read_text() == "rdk:main\n"
+    return count

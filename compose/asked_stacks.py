@@ -12,11 +12,15 @@ log = logging.getLogger(__name__)
 def log_stacks_on_signal() -> None:
     """Answer SIGUSR1 from now on. Only the main thread may ask for signals: nothing happens in another."""
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGUSR1, lambda *_: threading.Thread(target=_log_stacks, name="asked-stacks").start())
+        signal.signal(signal.SIGUSR1, _on_signal)
+
+
+def _on_signal(*_: object) -> None:
+    # In a thread of its own: the main one may be within a line of the log, whose stream it cannot begin to write again.
+    threading.Thread(target=_log_stacks, name="asked-stacks", daemon=True).start()
 
 
 def _log_stacks() -> None:
-    # In a thread of its own: the main one may be within a line of the log, whose stream it cannot begin to write again.
     for thread in threads_standing():
         if thread.ident != threading.get_ident():
             log.warning("thread stands", extra={"thread_name": thread.name, "stack": thread.folded()})

@@ -142,7 +142,7 @@ class StatusBoard:
             if not self._write(
                 lambda status: replace(status, resolved_ts=max(status.resolved_ts, resolved_ts), **figures)
             ):
-                # As after each pause, whose state stands there now; where it went back, a user has resumed from there.
+                # As after a pause, whose state stands there now, or where a user has resumed from another checkpoint.
                 log.info("status was written by another", extra={"path": self._status_path})
         except ZooKeeperUnreachableError as failure:
             log.warning("status not written", extra={"path": self._status_path, "reason": str(failure)})

@@ -114,7 +114,7 @@ class RawWindow:
             if next_offset != seen:
                 seen, due_s = next_offset, time.monotonic() + READ_TIMEOUT_S
             elif self._closed or stopped():
-                raise KafkaUnreachableError("records did not come", **self._where(partition, next_offset))
+                raise self._late(partition, next_offset)
             elif time.monotonic() > due_s:  # others' records may come all the while
                 if next_offset == start:
                     raise self._missing(partition, start)
@@ -152,11 +152,11 @@ class RawWindow:
             return start if kept is None else kept.next
 
     def _missing(self, partition: int, at: int) -> BusError:
-        damaged = damaged_batch(self._config, self._topic, {partition: at})
-        return damaged or KafkaUnreachableError("records did not come", **self._where(partition, at))
+        return damaged_batch(self._config, self._topic, {partition: at}) or self._late(partition, at)
 
-    def _where(self, partition: int, at: int) -> dict[str, object]:
-        return {"topic": self._topic, "partition": partition, "at": at, "address": address_of(self._config)}
+    def _late(self, partition: int, at: int) -> BusError:
+        where = {"topic": self._topic, "partition": partition, "at": at, "address": address_of(self._config)}
+        return KafkaUnreachableError("records did not come", **where)
 
     def _is_due(self, partition: int, start: int) -> bool:
         with self._lock:

@@ -39,7 +39,7 @@ from edges.zookeeper.session import Session
 from schemas.errors import BusError, InvariantBrokenError
 from schemas.ids import CaptureId, TableId, Ts
 from schemas.nodes.changefeed import ChangefeedInfo
-from schemas.rawlog.frontier import FrontierRecord, needed_ts
+from schemas.rawlog.frontier import FrontierRecord
 from schemas.tidb.spans import Boundaries
 
 log = logging.getLogger(__name__)
@@ -271,7 +271,7 @@ class OwnerLoop:
             )
             record = owner.start(lambda: snapshot_ts)
             # TiKV registers a region at any ts, also where the changes after it are collected already.
-            keeper = stack.enter_context(upstream.keep_history(needed_ts(record)))
+            keeper = stack.enter_context(upstream.keep_history(history_ts(record)))
             stack.enter_context(upstream.watch_log(lambda: owner.published))
             is_past = stack.enter_context(upstream.clock_bound())
             parts.watch.refresh()  # whoever is registered after the election may hold spans of a predecessor's

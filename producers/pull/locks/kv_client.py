@@ -90,14 +90,19 @@ class KvClient:
         assert peer is not None, "region_of gives only regions with a leader"
         address = self.cache.address(peer.store_id)
         request.context.MergeFrom(context_of(region, peer))
+        channel = None
         try:
-            reply = getattr(tikvpb_pb2_grpc.TikvStub(self._channel(address)), name)(request, timeout=timeout_s)
+            channel = self._channel(address)
+            reply = getattr(tikvpb_pb2_grpc.TikvStub(channel), name)(request, timeout=timeout_s)
         except ValueError as error:  # the channel was closed under the call
             raise RegionMovedError("the client is closed", call=name, address=address) from error
         except grpc.RpcError as error:
             said = f"{error.code().name} {error.details()}"
             if error.code() in (grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.PERMISSION_DENIED):
                 raise KvRefusedError("store refuses the call", call=name, address=address, said=said) from error
+            if error.code() is grpc.StatusCode.UNAVAILABLE and self.cache.pd.channels.tls.enabled:
+                # A channel keeps the certificates of its making; those in the files may be others by now.
+                self._forget(address, channel)
             self.cache.drop(region.range)
             self.cache.forget_stores()
             raise RegionMovedError("store does not answer", call=name, address=address, said=said) from error
@@ -125,6 +130,14 @@ class KvClient:
             if address not in self._channels:
                 self._channels[address] = self.cache.open_channel(address, _OPTIONS)
             return self._channels[address]
+
+    def _forget(self, address: str, channel: grpc.Channel | None) -> None:
+        """Close a channel: the next call to the address reads the files again."""
+        with self._lock:
+            if channel is None or self._channels.get(address) is not channel:
+                return  # another call has forgotten it
+            del self._channels[address]
+        channel.close()
 
 
 def context_of(region: RegionInfo, peer: Peer) -> kvrpcpb_pb2.Context:

@@ -30,8 +30,8 @@ from schemas.proto import metapb_pb2, pdpb_pb2, pdpb_pb2_grpc
 
 Reply = TypeVar("Reply")
 
-CALL_TIMEOUT_S: Final = 3.0
-"""The time that one try at one member has."""
+CALL_TIMEOUT_S, CALL_TIMEOUT_S_MIN = 3.0, 0.5
+"""The time that one try at one member has; in a call with a short deadline half of that, down to the lesser."""
 DEADLINE_S: Final = 20.0
 """For all tries of one call, as client-go's total back-off for locating a region."""
 RETRY_FIRST_S, RETRY_MAX_S = 0.1, 2.0
@@ -74,9 +74,12 @@ class PdClient:
         if "https://" in addresses and not self.channels.tls.enabled:
             raise TlsFileError("PD is to be reached by https, so a CA is needed", addresses=addresses, file="--ca")
         self._deadline_s = deadline_s
+        self._try_s = min(CALL_TIMEOUT_S, max(CALL_TIMEOUT_S_MIN, deadline_s / 2))
         self._lock = threading.Lock()
         self._open: dict[str, grpc.Channel] = {}
         self._leader: str | None = None
+        self._next = 0
+        """Whom to ask where no leader is known: the one behind who failed last, so that short calls get on as well."""
         self._cluster_id = 0
         self._closed = threading.Event()
         self._tso: TsoStream | None = None
@@ -105,7 +108,7 @@ class PdClient:
         def ask(stub: pdpb_pb2_grpc.PDStub, header: pdpb_pb2.RequestHeader) -> Ts:
             with self._lock:
                 if self._tso is None or self._tso.broken:
-                    self._tso = TsoStream(stub, header, CALL_TIMEOUT_S)
+                    self._tso = TsoStream(stub, header, self._try_s)
                 tso = self._tso
             return tso.ask()
 
@@ -117,7 +120,7 @@ class PdClient:
         def ask(stub: pdpb_pb2_grpc.PDStub, header: pdpb_pb2.RequestHeader) -> pdpb_pb2.ScanRegionsResponse:
             end = b"" if wanted.end >= KEY_END else wanted.end
             request = pdpb_pb2.ScanRegionsRequest(header=header, start_key=wanted.start, end_key=end, limit=limit)
-            return stub.ScanRegions(request, timeout=CALL_TIMEOUT_S)
+            return stub.ScanRegions(request, timeout=self._try_s)
 
         reply = self._call("ScanRegions", ask)
         if reply.regions:
@@ -129,7 +132,7 @@ class PdClient:
 
         def ask(stub: pdpb_pb2_grpc.PDStub, header: pdpb_pb2.RequestHeader) -> pdpb_pb2.GetRegionResponse:
             request = pdpb_pb2.GetRegionByIDRequest(header=header, region_id=region_id)
-            return stub.GetRegionByID(request, timeout=CALL_TIMEOUT_S)
+            return stub.GetRegionByID(request, timeout=self._try_s)
 
         reply = self._call("GetRegionByID", ask)
         return _region(reply.region, reply.leader) if reply.HasField("region") else None
@@ -139,7 +142,7 @@ class PdClient:
 
         def ask(stub: pdpb_pb2_grpc.PDStub, header: pdpb_pb2.RequestHeader) -> pdpb_pb2.GetAllStoresResponse:
             request = pdpb_pb2.GetAllStoresRequest(header=header, exclude_tombstone_stores=True)
-            return stub.GetAllStores(request, timeout=CALL_TIMEOUT_S)
+            return stub.GetAllStores(request, timeout=self._try_s)
 
         return list(self._call("GetAllStores", ask).stores)
 
@@ -155,7 +158,7 @@ class PdClient:
             request = pdpb_pb2.UpdateServiceGCSafePointRequest(
                 header=header, service_id=service_id.encode(), TTL=ttl_s, safe_point=safe_point
             )
-            return stub.UpdateServiceGCSafePoint(request, timeout=CALL_TIMEOUT_S)
+            return stub.UpdateServiceGCSafePoint(request, timeout=self._try_s)
 
         return Ts(self._call("UpdateServiceGCSafePoint", ask).min_safe_point)
 
@@ -175,7 +178,7 @@ class PdClient:
                 barrier_ts=barrier_ts,
                 ttl_seconds=ttl_s,
             )
-            return stub.SetGCBarrier(request, timeout=CALL_TIMEOUT_S)
+            return stub.SetGCBarrier(request, timeout=self._try_s)
 
         try:
             self._call("SetGCBarrier", ask)
@@ -190,7 +193,7 @@ class PdClient:
         def ask(stub: pdpb_pb2_grpc.PDStub, header: pdpb_pb2.RequestHeader) -> pdpb_pb2.DeleteGCBarrierResponse:
             scope = pdpb_pb2.KeyspaceScope(keyspace_id=NULL_KEYSPACE)
             request = pdpb_pb2.DeleteGCBarrierRequest(header=header, keyspace_scope=scope, barrier_id=barrier_id)
-            return stub.DeleteGCBarrier(request, timeout=CALL_TIMEOUT_S)
+            return stub.DeleteGCBarrier(request, timeout=self._try_s)
 
         self._call("DeleteGCBarrier", ask)
 
@@ -199,9 +202,7 @@ class PdClient:
 
         def ask(stub: pdpb_pb2_grpc.PDStub, header: pdpb_pb2.RequestHeader) -> pdpb_pb2.GetGCStateResponse:
             scope = pdpb_pb2.KeyspaceScope(keyspace_id=NULL_KEYSPACE)
-            return stub.GetGCState(
-                pdpb_pb2.GetGCStateRequest(header=header, keyspace_scope=scope), timeout=CALL_TIMEOUT_S
-            )
+            return stub.GetGCState(pdpb_pb2.GetGCStateRequest(header=header, keyspace_scope=scope), timeout=self._try_s)
 
         return self._call("GetGCState", ask).gc_state
 
@@ -209,7 +210,7 @@ class PdClient:
         """Return the ts below which history may be gone."""
 
         def ask(stub: pdpb_pb2_grpc.PDStub, header: pdpb_pb2.RequestHeader) -> pdpb_pb2.GetGCSafePointResponse:
-            return stub.GetGCSafePoint(pdpb_pb2.GetGCSafePointRequest(header=header), timeout=CALL_TIMEOUT_S)
+            return stub.GetGCSafePoint(pdpb_pb2.GetGCSafePointRequest(header=header), timeout=self._try_s)
 
         return Ts(self._call("GetGCSafePoint", ask).safe_point)
 
@@ -222,7 +223,7 @@ class PdClient:
 
         def ask(stub: pdpb_pb2_grpc.PDStub, header: pdpb_pb2.RequestHeader) -> pdpb_pb2.LoadGlobalConfigResponse:
             request = pdpb_pb2.LoadGlobalConfigRequest(names=[_SOURCE_ID])
-            return stub.LoadGlobalConfig(request, timeout=CALL_TIMEOUT_S)
+            return stub.LoadGlobalConfig(request, timeout=self._try_s)
 
         try:
             items = self._call("LoadGlobalConfig", ask).items
@@ -248,29 +249,31 @@ class PdClient:
         distrusted: dict[str, TlsRefusedError] = {}
         while not self._closed.is_set():
             with self._lock:
-                address = self._leader or self._addresses[tries % len(self._addresses)]
-            tries += 1
+                address = self._leader or self._addresses[self._next % len(self._addresses)]
+            tries, channel = tries + 1, None
             try:
-                stub = pdpb_pb2_grpc.PDStub(self._channel(address))
+                stub = pdpb_pb2_grpc.PDStub(channel := self._channel(address))
                 if not self._cluster_id or self._leader is None:
                     self._members(stub)
                     address = self._leader or address
-                    stub = pdpb_pb2_grpc.PDStub(self._channel(address))
+                    stub = pdpb_pb2_grpc.PDStub(channel := self._channel(address))
                 reply = ask(stub, pdpb_pb2.RequestHeader(cluster_id=self._cluster_id))
                 last = self._header_error(name, reply)
                 if not last:
                     return reply
             except grpc.RpcError as error:
                 last = self._judge(name, address, error)
-                refusal = self.channels.refusal(address) if error.code() is grpc.StatusCode.UNAVAILABLE else None
-                if refusal is not None:
-                    distrusted[address], last = refusal, str(refusal)
-                    self._forget(address)
+                if error.code() is grpc.StatusCode.UNAVAILABLE and self.channels.tls.enabled:
+                    # A channel keeps the certificates of its making; those in the files may be others by now.
+                    self._forget(address, channel)
+                    refusal = self.channels.refusal(address)
+                    if refusal is not None:
+                        distrusted[address], last = refusal, str(refusal)
             except TlsRefusedError as refusal:
                 distrusted[address], last = refusal, str(refusal)
             except (ValueError, OSError) as error:  # the channel was closed under the call; or no probe gets through
                 last = f"{address}: {error}"
-            self._leader = None
+            self._pass_over(address)
             if distrusted.keys() >= set(self._addresses):
                 raise distrusted[address]
             if time.monotonic() + wait_s > deadline or self._closed.wait(wait_s):
@@ -281,8 +284,15 @@ class PdClient:
         )
 
     def _members(self, stub: pdpb_pb2_grpc.PDStub) -> pdpb_pb2.GetMembersResponse:
-        reply = stub.GetMembers(pdpb_pb2.GetMembersRequest(), timeout=CALL_TIMEOUT_S)
+        """Learn who the members are, and who leads.
+
+        Raises:
+            ConnectionError: this member has only just started, and does not know its cluster yet.
+        """
+        reply = stub.GetMembers(pdpb_pb2.GetMembersRequest(), timeout=self._try_s)
         cluster_id = reply.header.cluster_id
+        if (said := self._header_error("GetMembers", reply)) or not cluster_id:
+            raise ConnectionError(said or "the member does not know its cluster yet")
         with self._lock:
             if self._cluster_id and cluster_id != self._cluster_id:
                 raise ClusterMismatchError(
@@ -294,6 +304,13 @@ class PdClient:
             known = [_plain(url) for member in reply.members for url in member.client_urls]
             self._addresses += [address for address in known if address not in self._addresses]
         return reply
+
+    def _pass_over(self, address: str) -> None:
+        """Ask the member behind this one next, by this call or another."""
+        with self._lock:
+            self._leader = None
+            if address in self._addresses:
+                self._next = self._addresses.index(address) + 1
 
     def _channel(self, address: str) -> grpc.Channel:
         with self._lock:
@@ -309,12 +326,13 @@ class PdClient:
                 self._open[address] = self.channels.open(address, _CHANNEL_OPTIONS)
             return self._open[address]
 
-    def _forget(self, address: str) -> None:
-        """Close a channel: the next use of the address looks at its certificate again."""
+    def _forget(self, address: str, channel: grpc.Channel | None) -> None:
+        """Close a channel: the next use of the address reads the files, and looks at its certificate again."""
         with self._lock:
-            channel = self._open.pop(address, None)
-        if channel is not None:
-            channel.close()
+            if channel is None or self._open.get(address) is not channel:
+                return  # another call has forgotten it
+            del self._open[address]
+        channel.close()
 
     def _header_error(self, name: str, reply: object) -> str:
         """Return why a reply that came is no answer ('' if it is one)."""

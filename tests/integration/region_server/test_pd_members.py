@@ -1,5 +1,6 @@
 """The PD client and several members: leaders that change or die, TSO batches, both error channels and GC interfaces."""
 
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -88,6 +89,42 @@ def test_pd_of_another_cluster_then_it_is_fatal_at_once() -> None:
         assert caught.value.action is Action.STOP_CHANGEFEED
         with pytest.raises(ClusterMismatchError):
             pd.now()
+
+
+def test_pd_member_has_only_just_started_then_it_is_of_no_other_cluster_and_waited_for() -> None:
+    with FakePd(1) as cluster, client(cluster.addresses[0], deadline_s=30.0) as pd:
+        assert pd.cluster_id == CLUSTER_ID
+        pd._leader = None
+        cluster.starting = {0}
+        started = threading.Timer(0.5, cluster.starting.clear)
+        started.start()
+        pd.stores()
+        started.join()
+
+
+def test_pd_member_never_knows_its_cluster_then_the_error_says_what_it_said() -> None:
+    with FakePd(1) as cluster, client(cluster.addresses[0], deadline_s=0.5) as pd:
+        cluster.starting = {0}
+        with pytest.raises(PdUnreachableError, match="server not started") as caught:
+            pd.stores()
+        assert caught.value.action is Action.RETRY
+
+
+def test_pd_first_member_is_a_black_hole_then_short_calls_get_past_it() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as hole, FakePd(1) as cluster:  # connects, and never answers
+        addresses = f"127.0.0.1:{hole.getsockname()[1]},{cluster.addresses[0]}"
+        with client(addresses, deadline_s=0.1) as pd:
+            with pytest.raises(PdUnreachableError):
+                pd.now()
+            wait_until(lambda: _answers(pd))
+            assert cluster.asked
+
+
+def _answers(pd: PdClient) -> bool:
+    try:
+        return pd.now() > 0
+    except PdUnreachableError:
+        return False
 
 
 def test_pd_error_in_the_header_of_a_good_reply_then_it_is_heeded() -> None:

@@ -1,5 +1,6 @@
 """TLS to PD and the stores: it works with the right files, and says what is wrong with the wrong ones."""
 
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -17,6 +18,7 @@ from producers.pull.locks.resolver import LockResolver
 from producers.pull.pd.client import PdClient
 from producers.pull.pd.region_cache import RegionCache
 from producers.region_server.core.store.commands import Commit, Mutation, Prewrite, Txn
+from producers.region_server.nodes import PdNode, StoreNode
 from producers.region_server.rpc.server_tls import ServerTls
 from producers.region_server.server import RegionServer
 from producers.tls import Channels, TlsSettings
@@ -106,6 +108,53 @@ def test_tls_server_is_wrong_then_the_error_says_how_and_comes_at_once(authority
             pd.now()
         assert caught.value.action is Action.STOP_CHANGEFEED
         assert caught.value.fields["address"] == server.pd_address
+
+
+def installed(authority: Authority, folder: Path) -> TlsSettings:
+    """Put a client's files where they are looked for, in place of those that were there."""
+    folder.mkdir(exist_ok=True)
+    pair = authority.issue("tidebus")
+    for source, name in ((authority.path, "ca.pem"), (pair.cert, "client.pem"), (pair.key, "client.key")):
+        shutil.copy(source, folder / name)
+    return TlsSettings(
+        ca_path=str(folder / "ca.pem"), cert_path=str(folder / "client.pem"), key_path=str(folder / "client.key")
+    )
+
+
+def test_tls_files_are_renewed_then_a_client_of_pd_takes_them_up(tmp_path: Path) -> None:
+    old, new = Authority(tmp_path, "old"), Authority(tmp_path, "new")
+    tls = installed(old, tmp_path / "client")
+    with (
+        RegionServer(stores=1, tls=server_tls(old, old.issue("server"))) as server,
+        pd_client(server.pd_address, tls) as pd,
+    ):
+        assert pd.now()
+        installed(new, tmp_path / "client")
+        restart(server, server.pd_nodes[0], server_tls(new, new.issue("server")))
+        assert pd.now()
+
+
+def test_tls_files_are_renewed_then_calls_to_stores_take_them_up(tmp_path: Path) -> None:
+    old, new = Authority(tmp_path, "old"), Authority(tmp_path, "new")
+    tls = installed(old, tmp_path / "client")
+    with (
+        RegionServer(stores=1, tls=server_tls(old, old.issue("server"))) as server,
+        pd_client(server.pd_address, tls) as pd,
+    ):
+        resolver = LockResolver(KvClient(RegionCache(pd)))
+        assert resolver.resolve_range(SPAN.start, SPAN.end, pd.now()).troubles == ()
+        installed(new, tmp_path / "client")
+        for node in (server.pd_nodes[0], server.nodes[StoreId(1)]):
+            restart(server, node, server_tls(new, new.issue("server")))
+        wait_until(lambda: resolver.resolve_range(SPAN.start, SPAN.end, pd.now()).troubles == (), lambda: "refused")
+        resolver.close()
+
+
+def restart(server: RegionServer, node: PdNode | StoreNode, tls: ServerTls) -> None:
+    """End a PD or a store, and start it with another certificate."""
+    node._tls = tls
+    port = server.call(node.stop())
+    server.call(node.start(port or 0))
 
 
 def test_tls_common_name_is_not_allowed_then_both_are_named(authority: Authority) -> None:

@@ -23,6 +23,8 @@ class FakePd:
         self.tso_delay = threading.Event()
         self.tso_delay.set()
         self.header_error: pdpb_pb2.Error | None = None
+        self.starting: set[int] = set()
+        """Members that have only just started: they do not know their cluster yet."""
         self.has_barriers = True
         self.txn_safe_point = 100
         self.barriers: dict[str, int] = {}
@@ -75,6 +77,9 @@ class _Member(pdpb_pb2_grpc.PDServicer):
 
     def GetMembers(self, request: pdpb_pb2.GetMembersRequest, context: Any) -> pdpb_pb2.GetMembersResponse:  # noqa: N802
         pd = self._pd
+        if self._number in pd.starting:
+            error = pdpb_pb2.Error(type=pdpb_pb2.UNKNOWN, message="[PD:server:ErrServerNotStarted]server not started")
+            return pdpb_pb2.GetMembersResponse(header=pdpb_pb2.ResponseHeader(error=error))
         known = [
             pdpb_pb2.Member(name=f"pd-{number}", member_id=number + 1, client_urls=[f"http://{address}"])
             for number, address in enumerate(pd.addresses)

@@ -20,13 +20,33 @@ def stands_after(records: Iterable[FrontierRecord]) -> FrontierRecord | None:
     return reduce(follow_frontier, records, start)
 
 
-def find_after(after_ts: Ts, first: int, end: int, record_at: Callable[[int], FrontierRecord]) -> int:
-    """Return the offset after the last record with ``resolved_ts <= after_ts`` of those at ``[first, end)``; ``first``
-    where there is none.
+def find_after(
+    after_ts: Ts,
+    first: int,
+    end: int,
+    record_at: Callable[[int], FrontierRecord],
+    read: Callable[[int, int], Iterable[FrontierRecord]],
+) -> int:
+    """Return an offset in ``[first, end]`` below which nothing brings a reader above ``after_ts``, mostly the last one;
+    ``first``: there is none.
 
-    Binary search: resolved_ts does not go back but for records of replaced owners, which :func:`stands_after` sorts
-    out.
+    ``record_at`` gives the record at an offset, ``read`` those at ``[start, end)``.
+
+    Binary search, as resolved_ts mostly does not go back. It does where an owner did not hear that a record had landed
+    and says once more where it stood, and where the record of a replaced owner comes late. There the search may end
+    behind the higher one, with ``90`` of ``85, 90, 85, 95`` for 85: so it is followed back to below it.
     """
+    offset = _search(after_ts, first, end, record_at)
+    while offset > first:
+        start = max(first, offset - LOOK_BACK_RECORDS)
+        allowed = start + _standing_at_most(after_ts, read(start, offset))
+        if allowed == offset:
+            break
+        offset = allowed  # what stands before these is looked at as well, as record_before will
+    return offset
+
+
+def _search(after_ts: Ts, first: int, end: int, record_at: Callable[[int], FrontierRecord]) -> int:
     low, high = first, end
     while low < high:
         middle = at = (low + high) // 2
@@ -37,6 +57,16 @@ def find_after(after_ts: Ts, first: int, end: int, record_at: Callable[[int], Fr
         else:
             high = middle
     return low
+
+
+def _standing_at_most(after_ts: Ts, records: Iterable[FrontierRecord]) -> int:
+    """Return how many of the records, from the first one on, leave a reader of them at or below ``after_ts``."""
+    count, stands = 0, None
+    for count, record in enumerate(records, 1):
+        stands = follow_frontier(stands, record)
+        if stands.resolved_ts > after_ts:
+            return count - 1
+    return count
 
 
 class FrontierReader:
@@ -90,13 +120,14 @@ class FrontierReader:
             yield decoded_frontier(value, self._reader.topic, offset)
 
     def find(self, after_ts: Ts) -> int:
-        """Return the offset after the last record with ``resolved_ts <= after_ts``: where a changefeed starts to read.
+        """Return the offset from which a changefeed reads that goes on from ``after_ts``: a reader of all below it
+        stands at or below that.
 
         Raises:
             HistoryLostError: the first record that is left is above ``after_ts``, or none is left.
         """
         first, end = self._reader.bounds()
-        offset = find_after(after_ts, first, end, lambda at: next(self.read(at, at + 1)))
+        offset = find_after(after_ts, first, end, lambda at: next(self.read(at, at + 1)), self.read)
         if offset == first and end > 0:
             raise HistoryLostError(
                 "raw log starts above the checkpoint; a changefeed can go on only by a new snapshot of its tables",

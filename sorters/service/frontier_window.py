@@ -130,8 +130,16 @@ class FrontierWindow:
     def find(self, after_ts: Ts) -> int | None:
         """See :class:`~sorters.run.sources.FrontierSource`; None: that is not known here."""
         with self._lock:
-            offset = find_after(after_ts, self._first, self._next, lambda at: self._records[at - self._first])
-            return offset if self._first < offset < self._next else None
+            first = self._first
+            offset = find_after(
+                after_ts,
+                first,
+                self._next,
+                lambda at: self._records[at - first],
+                lambda start, end: islice(self._records, start - first, end - first),
+            )
+            # Where too little stands before it, a record that went further may be among those.
+            return offset if first + LOOK_BACK_RECORDS <= offset < self._next else None
 
     def record_before(self, offset: int) -> FrontierRecord | None:
         """See :class:`~sorters.run.sources.FrontierSource`; None: too little before ``offset`` is kept."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from consumers.control.core.frontier.frontier import first_record
@@ -15,6 +15,7 @@ from edges.kafka.tail import decoded_frontier
 from schemas.errors import CorruptDataError
 from schemas.ids import Ts
 from schemas.rawlog.frontier import NOBODYS, FrontierRecord, encode_frontier, follow_frontier
+from sorters.log import frontier_reader
 from sorters.log.failures import HistoryLostError
 from sorters.log.frontier_reader import FrontierReader
 
@@ -88,6 +89,29 @@ def test_readers_stand_where_they_would_without_what_no_owner_has_written(
     rest = [each for each in reader.read(start, reader.end()) if each is not NOBODYS]
     assert rest == records[len(before) :]
     assert followed([followed(before) or NOBODYS, *reader.read(start, reader.end())]) == followed(records)
+
+
+@given(
+    said=st.lists(st.tuples(st.integers(1, 3), st.integers(1, 40)), min_size=1, max_size=14),
+    after_ts=st.integers(0, 41),
+    look_back=st.integers(1, 5),
+)
+@example(said=[(1, 75), (1, 80), (1, 85), (1, 90), (1, 85), (1, 95), (1, 100), (1, 105)], after_ts=85, look_back=3)
+def test_topic_goes_back_then_who_begins_at_a_ts_stands_no_higher(
+    said: list[tuple[int, int]], after_ts: int, look_back: int
+) -> None:
+    """Owners that did not hear that a record had landed say once more where they stood; replaced ones come late."""
+    values = [encode_frontier(replace(record(ts), owner_rev=revision)) for revision, ts in said]
+    reader = reader_of(values)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(frontier_reader, "LOOK_BACK_RECORDS", look_back)
+        try:
+            start = reader.find(Ts(after_ts))
+        except HistoryLostError:
+            assert said[0][1] > after_ts
+            return
+        assert FIRST < start <= reader.end()
+        assert reader.record_before(start).resolved_ts <= after_ts
 
 
 def test_stray_record_is_said_once_with_its_offset(caplog: pytest.LogCaptureFixture) -> None:

@@ -241,11 +241,24 @@ def test_window_knows_places_between_the_first_and_the_last_record_that_it_keeps
     window = FrontierWindow({}, "frontier", 7)
     try:
         taken(tail, *range(10, 310))
-        assert [window.find(Ts(ts)) for ts in (9, 10, 150, 308)] == [None, 8, 148, 306]
+        assert [window.find(Ts(ts)) for ts in (9, 264, 265, 308)] == [None, None, 263, 306]
         assert window.find(Ts(309)) is None, "what has come since may be no later"
         before = [window.record_before(offset) for offset in (7 + 255, 7 + 256, 7 + 300)]
         assert [None if record is None else record.resolved_ts for record in before] == [None, 265, 309]
         assert window.record_before(7 + 301) is None
+    finally:
+        window.close()
+
+
+def test_window_of_a_topic_that_went_back_gives_the_place_below_the_higher_record(tail: Tail) -> None:
+    window = FrontierWindow({}, "frontier", 7)
+    try:
+        taken(tail, *range(10, 310))
+        for ts in (315, 311):  # nobody acknowledged the first of these, so its owner said once more where it stood
+            tail.records.put(replace(landed(310), resolved_ts=Ts(ts)))
+        taken(tail, *range(316, 320))
+        assert window.find(Ts(311)) == 307, "behind the second, a reader would stand at 315"
+        assert window.find(Ts(315)) == 309
     finally:
         window.close()
 

@@ -22,14 +22,22 @@ _shared: "WeakValueDictionary[tuple[tuple[str, object], ...], AdminClient]" = We
 """Admin clients by their settings."""
 _sharing = threading.Lock()
 _Client = TypeVar("_Client")
-RECONNECT_MS: Final = 20
-"""Before a broker is tried again, the first time; it doubles each time, up to ten seconds. librdkafka also lets half of
-it pass between connections to two brokers, and a broker is another one once it has said who it is: with its default of
-100 ms each client can ask its first question 50 ms later."""
+RECONNECT_MS, RECONNECT_MS_MAX = 20, 1_000
+"""Before a broker is tried again, the first time; it doubles each time, up to the second. librdkafka also lets half of
+the first pass between connections to two brokers, and a broker is another one once it has said who it is: with its
+default of 100 ms each client can ask its first question 50 ms later."""
+_RECONNECTING: Final = {
+    "reconnect.backoff.ms": RECONNECT_MS,
+    "reconnect.backoff.max.ms": RECONNECT_MS_MAX,
+    # The other strategy begins anew with the given addresses as soon as no broker is left, and so does the pause: a
+    # consumer would connect eighty times a second while its cluster is away.
+    "metadata.recovery.strategy": "none",
+}
 SAY_AGAIN_S: Final = 30.0
 """Between two lines of one client that say the same: a broker that is away makes it say so several times a second."""
 _TEXTS_MAX: Final = 100
-_HOW_LONG: Final = re.compile(r"\(after [^()]*\)")
+_HOW_LONG: Final = re.compile(r"\(after [^()]*(?:error\(s\) suppressed)?\)")
+"""librdkafka says itself, and counts, what it has not said again within half a minute."""
 
 
 def kafka_consumer(config: Mapping[str, object], log: logging.Logger | None = None) -> Any:
@@ -80,10 +88,11 @@ def _of_no_consumer(config: Mapping[str, object]) -> Mapping[str, object]:
 
 
 def _made(kind: Callable[..., _Client], config: Mapping[str, object], log: logging.Logger | None) -> _Client:
+    reconnecting = dict[str, object](_RECONNECTING)
+    if "reconnect.backoff.ms" in config:
+        del reconnecting["reconnect.backoff.max.ms"]  # theirs may be longer, which librdkafka refuses
     try:
-        return kind(
-            {"reconnect.backoff.ms": RECONNECT_MS, **config}, **({} if log is None else {"logger": ClientWords(log)})
-        )
+        return kind({**reconnecting, **config}, **({} if log is None else {"logger": ClientWords(log)}))
     except (KafkaException, TypeError, ValueError) as error:
         # A file that is not there or no PEM, a key that does not fit its certificate, a value that is none.
         reason = error.args[0].str() if isinstance(error, KafkaException) else error

@@ -16,10 +16,13 @@ def test_broker_that_is_away_is_said_once_as_a_warning(caplog: pytest.LogCapture
     servers = f"{LOOPBACK}:{port}"
     tries: list[object] = []
     config = {"bootstrap.servers": servers, "reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 20}
+    # With this, what librdkafka says of a connection comes again and again.
+    config |= {"metadata.recovery.strategy": "rebootstrap"}
     producer = kafka_producer({**config, "error_cb": tries.append}, LOG)
     deadline = time.monotonic() + 60
     while len(tries) < 10 and time.monotonic() < deadline:
         producer.poll(0.05)
+    assert len(tries) >= 10
     lines = [record for record in caplog.records if "Connection refused" in record.getMessage()]
     assert [record.levelname for record in lines] == ["WARNING"]
     assert servers in lines[0].getMessage()
@@ -34,6 +37,9 @@ def test_same_words_are_said_again_after_a_while_and_other_ones_at_once(caplog: 
 
     say("a", 1)
     say("a", 2)
+    words.log(
+        logging.ERROR, "FAIL [rdkafka#producer-1] a (after 0ms in state CONNECT, 30 identical error(s) suppressed)"
+    )
     say("b", 3)
     say("fatal", 3, logging.CRITICAL)
     now_s += SAY_AGAIN_S

@@ -44,7 +44,7 @@ from sorters.run.nodes.count_nodes import CountNodes
 from sorters.run.nodes.feed_lock import SESSION_S, FeedLock, SorterLockLostError
 from sorters.run.nodes.status import Edition, StatusBoard
 from sorters.run.run_inputs import RunInputs
-from sorters.run.sources import OwnSources
+from sorters.run.sources import OwnSources, handed_on
 from sorters.spark.session import DRIVER_MEMORY, SparkOnDemand, create_session
 
 if TYPE_CHECKING:
@@ -305,16 +305,17 @@ class SorterProcess:
     ) -> LakeRun:
         raw_config = self._options.kafka.with_texts().config()
         topics = raw_topics(info.upstream, self._options.raw_prefix)
-        return LakeRun(
-            self._spark.get,
-            sources=OwnSources(raw_config, topics),
-            own=OwnReads(image_name, raw_config, topics, self._data_dir()),
-            info=info,
-            config=config,
-            checkpoint_ts=checkpoint_ts,
-            before_cut=lock.check,
-            on_progress=lambda progress: None if lock.is_lost() else self._on_progress(board, progress),
-        )
+        with handed_on(OwnSources(raw_config, topics)) as sources:
+            return LakeRun(
+                self._spark.get,
+                sources=sources,
+                own=OwnReads(image_name, raw_config, topics, self._data_dir()),
+                info=info,
+                config=config,
+                checkpoint_ts=checkpoint_ts,
+                before_cut=lock.check,
+                on_progress=lambda progress: None if lock.is_lost() else self._on_progress(board, progress),
+            )
 
     def _watch(
         self, run: FeedRun | LakeRun, board: StatusBoard, lock: FeedLock, info: ChangefeedInfo, edition: Edition

@@ -27,7 +27,8 @@ class RunInputs:
     schema_registry: RegistryAccess
     """The bus's own, for a changefeed that names none; it knows how those are reached that changefeeds name."""
     sources: RunSources | None = None
-    """What the raw log is read by, and closed with the run; None: clients of its own."""
+    """What the raw log is read by, and closed with the run; where that cannot be made, by who has got them
+    (:func:`sorters.run.sources.handed_on`). None: clients of its own."""
     counts: CountStore | None = None
     """What sorters of this changefeed used of sink topics; None: nothing is known of them."""
     run_by: RunBy = RunBy()

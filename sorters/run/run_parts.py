@@ -1,6 +1,7 @@
 """What a run of a changefeed is made of: who makes its topics, what stands before each cut, and who runs cuts."""
 
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -41,38 +42,48 @@ class RunParts:
 
     @classmethod
     def of(cls, spark: Session, inputs: RunInputs) -> "RunParts":
-        """Return the parts, which ask ``spark`` for a session when one is needed."""
+        """Return the parts, which ask ``spark`` for a session when one is needed.
+
+        Where that fails, what was made here is closed; sources that were given stay open.
+        """
         info, config = inputs.info, inputs.config
         # Texts of certificates instead of names of files: tasks of other machines get it, too.
         raw_config = inputs.kafka.with_texts().config()
         own = raw_config if writes_own_topic(config) else {}
-        sources = OwnSources(raw_config, inputs.raw_topics) if inputs.sources is None else inputs.sources
-        growth = TopicGrowth(_topics_of(config, own), None if own or config.uri.is_blackhole else inputs.counts)
-        registry = registry_of(config, inputs.schema_registry)
-        preparation = Preparation(
-            spark,
-            _compiled(config, info, inputs.image_name, flow_written=bool(own)),
-            sources.schemas,
-            growth,
-            registry,
-            start_ts=info.start_ts,
-            target_ts=info.target_ts,
-            growth=growth,
-        )
-        job = CutJob(
-            spark,
-            sources.raw_reader,
-            topics=inputs.raw_topics,
-            raw_config=raw_config,
-            sink_config=(
-                NOWHERE if config.uri.is_blackhole else {**_producer_options(config), **(own or WITH_STATISTICS)}
-            ),
-            run_by=replace(inputs.run_by, by_changefeed=runner_of(config.sorter.run_cuts)),
-            name=f"{info.namespace}/{info.changefeed_id}",
-            share=inputs.share,
-            record_bytes=sources.record_bytes,
-            next_fence=inputs.next_fence if own else lambda: NO_FENCE,
-        )
+        with ExitStack() as made:
+            sources = inputs.sources
+            if sources is None:
+                sources = OwnSources(raw_config, inputs.raw_topics)
+                made.callback(sources.close)
+            growth = TopicGrowth(_topics_of(config, own), None if own or config.uri.is_blackhole else inputs.counts)
+            registry = registry_of(config, inputs.schema_registry)
+            if registry is not None:
+                made.callback(registry.close)
+            preparation = Preparation(
+                spark,
+                _compiled(config, info, inputs.image_name, flow_written=bool(own)),
+                sources.schemas,
+                growth,
+                registry,
+                start_ts=info.start_ts,
+                target_ts=info.target_ts,
+                growth=growth,
+            )
+            job = CutJob(
+                spark,
+                sources.raw_reader,
+                topics=inputs.raw_topics,
+                raw_config=raw_config,
+                sink_config=(
+                    NOWHERE if config.uri.is_blackhole else {**_producer_options(config), **(own or WITH_STATISTICS)}
+                ),
+                run_by=replace(inputs.run_by, by_changefeed=runner_of(config.sorter.run_cuts)),
+                name=f"{info.namespace}/{info.changefeed_id}",
+                share=inputs.share,
+                record_bytes=sources.record_bytes,
+                next_fence=inputs.next_fence if own else lambda: NO_FENCE,
+            )
+            made.pop_all()  # the parts close them from here on
         return cls(sources=sources, growth=growth, preparation=preparation, job=job, registry=registry)
 
     def close(self) -> None:

@@ -4,8 +4,8 @@ Reads are of exact ranges, so what a run makes of them does not hang on who else
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
-from typing import Protocol
+from contextlib import AbstractContextManager, contextmanager
+from typing import Protocol, TypeVar
 
 from edges.kafka.tail import FrontierTail
 from edges.kafka.topic_state import topic_states
@@ -141,6 +141,19 @@ class OwnSources:
         self.states.close()
         self.frontier.close()
         self.schemas.close()
+
+
+_Sources = TypeVar("_Sources", bound=RunSources)
+
+
+@contextmanager
+def handed_on(sources: _Sources) -> Iterator[_Sources]:
+    """Hand sources on to a run that is made within, and closes them from then on; close them if making it fails."""
+    try:
+        yield sources
+    except BaseException:
+        sources.close()
+        raise
 
 
 def check_log_state(raw_config: Mapping[str, object], topics: RawTopics, frontier: FrontierSource) -> None:

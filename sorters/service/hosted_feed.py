@@ -43,7 +43,7 @@ from sorters.run.nodes.count_nodes import CountNodes
 from sorters.run.nodes.feed_lock import FeedLock, SorterLockLostError
 from sorters.run.nodes.status import Edition, StatusBoard
 from sorters.run.run_inputs import RunInputs
-from sorters.run.sources import RunSources
+from sorters.run.sources import RunSources, handed_on
 from sorters.service.feed_entry import entry_after
 from sorters.service.feed_shares import FeedShares, HostedShare
 from sorters.service.group_state import GroupState, feed_key
@@ -271,46 +271,49 @@ class HostedFeed:
         home, entry = self._home, self._opened
         raw_config, topics = self._kafka().with_texts().config(), raw_topics(info.upstream, home.raw_prefix)
         image_name = image_feed(info.namespace, info.changefeed_id, edition.created_zxid)
-        return LakeRun(
-            home.spark,
-            own=OwnReads(image_name, raw_config, topics, home.data_dir.joinpath("sorters", *self.assigned.name)),
-            sources=home.sources(info.upstream, entry.checkpoint_ts, config.protocol),
-            info=info,
-            config=config,
-            checkpoint_ts=entry.checkpoint_ts,
-            before_cut=lambda: home.state.ask(self._key).wait(),
-            on_progress=lambda progress: self._on_progress(progress, info),
-            share=share,
-        )
+        with handed_on(home.sources(info.upstream, entry.checkpoint_ts, config.protocol)) as sources:
+            return LakeRun(
+                home.spark,
+                own=OwnReads(image_name, raw_config, topics, home.data_dir.joinpath("sorters", *self.assigned.name)),
+                sources=sources,
+                info=info,
+                config=config,
+                checkpoint_ts=entry.checkpoint_ts,
+                before_cut=lambda: home.state.ask(self._key).wait(),
+                on_progress=lambda progress: self._on_progress(progress, info),
+                share=share,
+            )
 
     def _feed_run(
         self, info: ChangefeedInfo, config: ChangefeedConfig, edition: Edition, share: HostedShare, begun: bytes | None
     ) -> FeedRun:
         home, entry = self._home, self._opened
         namespace, changefeed_id = self.assigned.name
-        checkpoint_dir = home.checkpoint_dir.rstrip("/")
-        return FeedRun(
-            home.spark,
-            RunInputs(
-                kafka=self._kafka(),
-                raw_topics=raw_topics(info.upstream, home.raw_prefix),
-                schema_registry=home.schema_registry,
-                info=info,
-                config=config,
-                sources=home.sources(info.upstream, entry.checkpoint_ts, config.protocol),
-                counts=CountNodes(home.client, home.paths, namespace, changefeed_id),
-                run_by=home.run_by,
-                share=share,
-                image_name=image_feed(namespace, changefeed_id, edition.created_zxid),
-                next_fence=self._lock.fences(),
-            ),
-            data_dir=home.data_dir / "sorters" / namespace / changefeed_id,
-            checkpoint_ts=entry.checkpoint_ts,
-            ask=lambda: home.state.ask(self._key),
-            on_progress=lambda progress: self._on_progress(progress, info),
-            checkpoint_dir="/".join((checkpoint_dir, home.cluster, namespace, changefeed_id)) if checkpoint_dir else "",
-            begun=LastBegun(begun, self._begin),
-        )
+        folder = home.checkpoint_dir.rstrip("/")
+        checkpoint_dir = "/".join((folder, home.cluster, namespace, changefeed_id)) if folder else ""
+        with handed_on(home.sources(info.upstream, entry.checkpoint_ts, config.protocol)) as sources:
+            return FeedRun(
+                home.spark,
+                RunInputs(
+                    kafka=self._kafka(),
+                    raw_topics=raw_topics(info.upstream, home.raw_prefix),
+                    schema_registry=home.schema_registry,
+                    info=info,
+                    config=config,
+                    sources=sources,
+                    counts=CountNodes(home.client, home.paths, namespace, changefeed_id),
+                    run_by=home.run_by,
+                    share=share,
+                    image_name=image_feed(namespace, changefeed_id, edition.created_zxid),
+                    next_fence=self._lock.fences(),
+                ),
+                data_dir=home.data_dir / "sorters" / namespace / changefeed_id,
+                checkpoint_ts=entry.checkpoint_ts,
+                ask=lambda: home.state.ask(self._key),
+                on_progress=lambda progress: self._on_progress(progress, info),
+                checkpoint_dir=checkpoint_dir,
+                begun=LastBegun(begun, self._begin),
+            )
 
     def _kafka(self) -> KafkaAccess:
         """Return how the raw log is read where it is not read for several changefeeds."""

@@ -3,10 +3,12 @@
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from copy import copy
 
 from schemas.ids import Ts
 from schemas.rawlog.frontier import FrontierRecord
 from schemas.rawlog.topics import RawTopics
+from sorters.log.failures import KafkaUnreachableError
 from sorters.log.frontier_reader import FrontierReader
 from sorters.run.proofs.proof_log import ProofLog
 from sorters.run.proofs.state_log import StateLog
@@ -19,7 +21,9 @@ from sorters.service.shared_schemas import SchemaView, SharedSchemas
 
 CHECKED_S = 20.0
 """For how long what was found of the raw log is good for another changefeed."""
-
+UNREACHABLE_S = 5.0
+"""For how long it is that Kafka has not answered, which takes 30 s to find: those who wait meanwhile fail with it, and
+do not each ask in their turn."""
 
 WINDOW_BACK_RECORDS = 1_500
 """Frontier records, some minutes', that a window begins before the end of its topic with. A service that takes over
@@ -93,7 +97,12 @@ class SharedLog:
         self._schemas = SharedSchemas(raw_config, topics.ddl)
         self.proofs = ProofLog(raw_config, topics.proofs)
         self.states = StateLog(raw_config, topics.states)
-        self._checking, self._checked_at = threading.Lock(), -CHECKED_S
+        self._checking, self._counting = threading.Lock(), threading.Lock()
+        """The first is held while Kafka is asked, the second over the number of users, and never for long."""
+        self._checked_at = -CHECKED_S
+        self._unreachable: KafkaUnreachableError | None = None
+        self._unreachable_at = 0.0
+        """When the last check has failed with that."""
         self._users, self._idle_since = 0, time.monotonic()
 
     @property
@@ -103,20 +112,25 @@ class SharedLog:
 
     def idle_s(self) -> float:
         """Return for how long nobody has read by it."""
-        return 0.0 if self._users else time.monotonic() - self._idle_since
+        with self._counting:
+            return 0.0 if self._users else time.monotonic() - self._idle_since
 
     def sources(self, checkpoint_ts: Ts, protocol: str) -> "SharedSources":
         """Return what one changefeed reads by, from its checkpoint on. Those of one protocol run the same cuts."""
         view: SchemaView | SchemaFeed | None = self._schemas.view(checkpoint_ts)
         if view is None:  # it lags: what it needs of old schemas, the others have let go
             view = SchemaFeed(self._config, self._topics.ddl)
-        with self._checking:
-            self._users += 1
+        self.enter()
         return SharedSources(self, view, protocol)
 
+    def enter(self) -> None:
+        """Somebody reads by it, or is about to: until :meth:`leave` it is not idle."""
+        with self._counting:
+            self._users += 1
+
     def leave(self) -> None:
-        """A changefeed reads by it no more."""
-        with self._checking:
+        """Who has entered, or has sources, reads by it no more."""
+        with self._counting:
             self._users, self._idle_since = self._users - 1, time.monotonic()
 
     def follow(self, start: int, protocol: str) -> WindowFollower:
@@ -124,11 +138,20 @@ class SharedLog:
         return WindowFollower(self._window, self.frontier, start, self._pace, protocol)
 
     def check(self) -> None:
-        """See :meth:`~sorters.run.sources.RunSources.check_log`; what was just found is not asked for again."""
+        """See :meth:`~sorters.run.sources.RunSources.check_log`; what was just found is not asked for again, nor is a
+        Kafka that has just not answered.
+        """
         with self._checking:
-            if time.monotonic() >= self._checked_at + CHECKED_S:
+            if time.monotonic() < self._checked_at + CHECKED_S:
+                return
+            if self._unreachable is not None and time.monotonic() < self._unreachable_at + UNREACHABLE_S:
+                raise copy(self._unreachable) from self._unreachable
+            try:
                 check_log_state(self._config, self._topics, self.frontier)
-                self._checked_at = time.monotonic()
+            except KafkaUnreachableError as error:
+                self._unreachable, self._unreachable_at = error, time.monotonic()
+                raise
+            self._checked_at, self._unreachable = time.monotonic(), None
 
     def close(self) -> None:
         self.proofs.close()

@@ -19,17 +19,19 @@ class SharedSchemas:
     def __init__(self, config: Mapping[str, object], topic: str) -> None:
         """``config`` is librdkafka's."""
         self._feed = SchemaFeed(config, topic)
-        self._lock = threading.Lock()
+        self._advancing, self._lock = threading.Lock(), threading.Lock()
+        """The first is held while Kafka is asked, the second over who needs what, and never for long."""
         self._upto = 0
         """Offset below which all is in what is published."""
         self._needs: dict[object, Ts] = {}
+        self._kept_from: Ts | None = None
+        """What stands below is forgotten, or is about to be; None: nothing is."""
         self.published: tuple[SchemaStore, Sequence[BadJob]] = (self._feed.store, ())
 
     def view(self, checkpoint_ts: Ts) -> "SchemaView | None":
         """Return a changefeed's view; None: what it needs from ``checkpoint_ts`` on is forgotten."""
         with self._lock:
-            snapshot_ts = self.published[0].snapshot_ts
-            if snapshot_ts is not None and snapshot_ts > checkpoint_ts:
+            if self._kept_from is not None and self._kept_from > checkpoint_ts:
                 return None
             view = SchemaView(self)
             self._needs[view] = checkpoint_ts
@@ -43,19 +45,29 @@ class SharedSchemas:
         """
         if ddl_end <= self._upto:
             return False
-        with self._lock:
+        with self._advancing:
             if ddl_end <= self._upto:
                 return False
             feed = self._feed
             feed.store = feed.store.copy()
-            if self._needs and feed.store.snapshot_ts is not None:
-                feed.store.gc(min(self._needs.values()))
+            if (upto_ts := self._forgets_upto(feed.store.snapshot_ts)) is not None:
+                feed.store.gc(upto_ts)
             try:
                 changed = feed.advance(ddl_end)
             finally:
-                self.published = (feed.store, feed.bad)
+                with self._lock:
+                    self.published, self._kept_from = (feed.store, feed.bad), feed.store.snapshot_ts
             self._upto = ddl_end
             return changed
+
+    def _forgets_upto(self, snapshot_ts: Ts | None) -> Ts | None:
+        """Return up to where nobody needs anything, and give out no view from below that; None: nobody says so."""
+        with self._lock:
+            if not self._needs or snapshot_ts is None:
+                return None
+            lowest_ts = min(self._needs.values())
+            self._kept_from = max(snapshot_ts, lowest_ts)
+            return lowest_ts
 
     def note_need(self, view: "SchemaView", checkpoint_ts: Ts) -> None:
         """A changefeed needs nothing more of what only rows at or below its checkpoint need."""
@@ -69,7 +81,7 @@ class SharedSchemas:
             self._needs.pop(view, None)
 
     def close(self) -> None:
-        with self._lock:
+        with self._advancing:
             self._feed.close()
 
 

@@ -25,7 +25,7 @@ from edges.registry.access import RegistryAccess
 from edges.zookeeper.access import ZooKeeperAccess
 from edges.zookeeper.session import LeaseLostError, Session
 from schemas.errors import Action, BusError
-from schemas.ids import Ts, UpstreamId, physical_ms
+from schemas.ids import UpstreamId, physical_ms
 from schemas.nodes.changefeed import CLUSTER_DEFAULT, ZkPaths
 from schemas.nodes.service_paths import ServicePaths
 from schemas.nodes.sorter_service import Assigned, Assignment, FeedName
@@ -41,7 +41,8 @@ from sorters.service.feed_shares import FeedShares
 from sorters.service.group_state import GroupState
 from sorters.service.hosted_feed import FeedHome, HostedFeed
 from sorters.service.registration import ServiceNode, service_info
-from sorters.service.shared_log import SharedLog, SharedSources
+from sorters.service.shared_log import SharedLog
+from sorters.service.shared_logs import SharedLogs
 from sorters.service.shared_spark import SharedSpark
 from sorters.service.vitals import Vitals
 from sorters.spark.connector import SUBMITTED_ENV
@@ -57,8 +58,6 @@ log = logging.getLogger(__name__)
 TICK_S = 0.2
 SLOTS = 2_048
 """Changefeeds of which it is noted that the service works for them; beyond that many, nobody knows."""
-LOG_IDLE_S = 60.0
-"""After which an upstream's readers are closed, if no changefeed of it is here."""
 HOST_AGAIN_S = 5.0
 """Before a changefeed whose thread has ended of itself, and which is assigned all the same, gets another."""
 RETRY_FIRST_S, RETRY_MAX_S = 1.0, 30.0
@@ -116,10 +115,7 @@ class SorterService:
         self._paths = ZkPaths(options.cluster)
         self._spark = SharedSpark(self._start_spark)
         self._raw_config = options.kafka.with_texts().config()
-        self._logs: dict[UpstreamId, SharedLog] = {}
-        self._old_logs: list[SharedLog] = []
-        """Broken, and still read by somebody who has not noticed."""
-        self._opening = threading.Lock()
+        self._logs = SharedLogs(self._open_log)
         self._running = RunningFeeds(running_file(options.data_dir.resolve(), options.service), SLOTS)
         self._shares = FeedShares(self._running, os.cpu_count() or 1)
         self._vitals = Vitals(self._running, self._shares, options.memory_bytes_max, self.stop)
@@ -154,8 +150,7 @@ class SorterService:
                     self._stop.wait(pause_s)
         finally:
             self._spark.stop()
-            for shared in (*self._logs.values(), *self._old_logs):
-                shared.close()
+            self._logs.close()
             self._vitals.stop()
         return 1 if self._vitals.is_over else 0
 
@@ -181,7 +176,7 @@ class SorterService:
                     if is_cluster(options.master):
                         self._spark.look()
                     registration.tell(spark_ui=self._spark.web_url, spark=OF_PROCESS.figures)
-                    self._close_idle_logs()
+                    self._logs.close_idle()
                     self._woken.wait(TICK_S)
                     self._woken.clear()
                 registration.tell(is_stopping=True)
@@ -206,7 +201,7 @@ class SorterService:
             shares=self._shares,
             status_pace=StatusPace(),
             is_lost=lambda: session.lease_left_s() <= 0,
-            sources=self._sources,
+            sources=self._logs.sources,
             spark=self._spark.get,
             run_by=RunBy(
                 on_cluster=is_cluster(options.master),
@@ -237,27 +232,9 @@ class SorterService:
         if for_nobody and not self._vitals.is_over:
             self._running.note_alone(None)
 
-    def _sources(self, upstream: UpstreamId, checkpoint_ts: Ts, protocol: str) -> SharedSources:
-        with self._opening:
-            shared = self._logs.get(upstream)
-            if shared is not None and shared.is_broken:
-                self._old_logs.append(self._logs.pop(upstream))
-                shared = None
-            if shared is None:
-                topics = raw_topics(upstream, self._options.raw_prefix)
-                runs_cuts = not is_cluster(self._options.master)
-                shared = self._logs[upstream] = SharedLog(self._raw_config, topics, runs_cuts=runs_cuts)
-            return shared.sources(checkpoint_ts, protocol)
-
-    def _close_idle_logs(self) -> None:
-        """Close what nobody has read by for a while, and what is broken and not read by any more."""
-        with self._opening:
-            idle = [upstream for upstream, shared in self._logs.items() if shared.idle_s() > LOG_IDLE_S]
-            closing = [self._logs.pop(upstream) for upstream in idle]
-            closing += [shared for shared in self._old_logs if shared.idle_s() > 0]
-            self._old_logs = [shared for shared in self._old_logs if shared not in closing]
-        for shared in closing:
-            shared.close()
+    def _open_log(self, upstream: UpstreamId) -> SharedLog:
+        topics = raw_topics(upstream, self._options.raw_prefix)
+        return SharedLog(self._raw_config, topics, runs_cuts=not is_cluster(self._options.master))
 
     def _start_spark(self) -> "SparkSession":
         options = self._options

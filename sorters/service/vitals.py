@@ -22,7 +22,8 @@ BEAT_S = 1.0
 COMPUTING_S_MAX = 120.0
 """A cut that a driver runs computes for a few seconds, and for some times that on a machine that is overloaded."""
 LOOP_S_MAX = 60.0
-"""A tick of the loop that takes in assignments takes milliseconds, seconds where ZooKeeper or Kafka is away."""
+"""A tick of the loop that takes in assignments takes milliseconds, seconds where ZooKeeper is away. It waits for no
+Kafka."""
 MEMORY_SHARE_MAX = 0.7
 """Of the machine's memory, or the container's, if nothing else was said."""
 _CGROUP_BOUND = Path("/sys/fs/cgroup/memory.max")

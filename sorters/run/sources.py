@@ -148,7 +148,7 @@ _Sources = TypeVar("_Sources", bound=RunSources)
 
 @contextmanager
 def handed_on(sources: _Sources) -> Iterator[_Sources]:
-    """Hand sources on to a run that is made within, and closes them from then on; close them if making it fails."""
+    """Hand sources on to a run that is made within, which closes them from then on; close them if making it fails."""
     try:
         yield sources
     except BaseException:

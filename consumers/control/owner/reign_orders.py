@@ -14,7 +14,7 @@ from schemas.ids import CaptureId, TableId
 
 Answer = TypeVar("Answer")
 ANSWER_S = 5.0
-"""For an order; the owner ticks each 50 ms, and one that waits for Kafka has other worries."""
+"""For an order; the owner ticks each 50 ms or sooner, and one that waits for Kafka has other worries."""
 ORDERS_MAX = 100
 
 

@@ -23,7 +23,7 @@ PULLER_LIMITS = Limits(
 """TiCDC's 10 and 50 spare the stores, each span being scanned at once; our pullers queue scans themselves
 (``FeedSettings.scans_per_store_max``), so only the work of owner and agents in one tick is bounded here. How far spans
 are stands in the landing reports: heartbeats need only find what a lost message has left. Shares are looked at every
-15 s, and ticks are longer with very many tables."""
+15 s at 50 ms a tick: sooner where rows come, later with very many tables, whose ticks are longer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +31,8 @@ class ReignOptions:
     """Times of the owner."""
 
     tick_s: float = 0.05
-    """Between two looks at what has landed: half of the frontier's share of the latency budget
+    """The longest rest between two ticks, but after one that took long (``rest_s`` in
+    ``consumers/control/owner/pace.py``): half of the frontier's share of the latency budget
     (docs/decisions/2026-11-22-latency-budget.md)."""
     status_s: float = 1.0
     """Between two writes of the status node."""

@@ -2,9 +2,10 @@
 
 The rules: docs/formats/cluster.md §8.
 
-Deterministic: what comes out depends on what each :meth:`Coordinator.tick` is given. The shell ticks it every
-owner-flush-interval (50 ms) with the messages that came in, the registered captures, the tables and the barrier, writes
-the checkpoint that comes out to ZooKeeper (compare-and-set, so that a replaced owner cannot), then sends the messages.
+Deterministic: what comes out depends on what each :meth:`Coordinator.tick` is given. The shell ticks it as soon as
+something has landed, and each owner-flush-interval (50 ms) where nothing lands, with the messages that came in, the
+registered captures, the tables and the barrier, writes the checkpoint that comes out to ZooKeeper (compare-and-set, so
+that a replaced owner cannot), then sends the messages.
 A reign ends with its object: a new owner begins with a new one and asks everybody anew. After an error that restarts
 the changefeed the shell makes a new one with a new changefeed epoch, and agents of the old epoch are thrown away.
 
@@ -62,7 +63,9 @@ class NotInitializedError(BusError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """TiCDC's names and values; ticks are the shell's, 50 ms each."""
+    """TiCDC's names and values. Ticks are the shell's: 50 ms each where nothing lands, down to 5 ms where rows come,
+    longer after one that took long (docs/formats/cluster.md §3). Times below are for 50 ms.
+    """
 
     max_task_concurrency: int = 10
     """Spans under way at a time outside bursts, at least: each of them scans."""

@@ -11,7 +11,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import import_module
 from inspect import cleandoc
+from typing import Final
 
+from consumers.control.changefeeds.states import DIED
+from consumers.control.core.changefeeds.errors import TABLE_HELD, UPSTREAM_STANDS
 from schemas.errors import Action, BusError
 
 PACKAGES = ("schemas", "edges", "producers", "sorters", "consumers", "compose")
@@ -47,13 +50,36 @@ class ErrorCode:
     meaning: str
 
 
+SAID_OF_OTHERS: Final = (
+    ErrorCode(
+        DIED,
+        WHAT_FOLLOWS[Action.RETRY],
+        "The sorter service of a changefeed has ended without saying why: it was killed, also for standing still, had "
+        "no memory, or crashed. The message has its last lines, its log has more.",
+    ),
+    ErrorCode(
+        TABLE_HELD,
+        WHAT_FOLLOWS[Action.RETRY],
+        "A warning: a table of the changefeed is behind the other tables of its upstream, and the changefeed waits for "
+        "it. The message says which table, and why.",
+    ),
+    ErrorCode(
+        UPSTREAM_STANDS,
+        WHAT_FOLLOWS[Action.RETRY],
+        "A warning: the frontier of the changefeed's upstream stands, and the changefeed waits for it. The message "
+        "says why.",
+    ),
+)
+"""Codes that no exception has: the owner, or a capture, says them of a changefeed."""
+
+
 def catalogue() -> list[ErrorCode]:
     """Return all codes in order, after importing every module that could define one."""
     for package in PACKAGES:
         for module in pkgutil.walk_packages(import_module(package).__path__, f"{package}."):
             if not module.name.endswith("__main__"):
                 _import(module.name)
-    codes = set()
+    codes = set(SAID_OF_OTHERS)
     for kind in _kinds(BusError):
         if "code" in vars(kind) and kind.__module__.split(".")[0] in PACKAGES:
             codes.add(ErrorCode(kind.code, WHAT_FOLLOWS[kind.action], _meaning(kind)))

@@ -1,5 +1,6 @@
 """Error codes are public: they are listed, each says what it means, and none means two things."""
 
+import re
 import sys
 from collections import Counter
 from pathlib import Path
@@ -9,8 +10,17 @@ from click.testing import CliRunner
 
 from compose.cli import cli
 from compose.operator.error_codes import ErrorCode, as_page, catalogue
+from tests.support.sources.repository import ROOT, pages, text_of
 
-PAGE = Path(__file__).parents[3] / "docs" / "error-codes.md"
+PAGE = ROOT / "docs" / "error-codes.md"
+CITING = [page for page in pages() if page.is_relative_to(ROOT / "docs")]
+NO_CODES = frozenset(
+    {
+        *("client.id", "client.rack"),  # Kafka's
+        *("schema.table", "sink.advance_timeout", "sink.file_index_width", "sink.protocol", "sink.terminator"),
+    }
+)
+"""What pages call so beside codes: settings, and a table's name."""
 
 
 @pytest.fixture(scope="module")
@@ -27,6 +37,18 @@ def test_page_of_error_codes_is_what_the_code_says(codes: list[ErrorCode]) -> No
 def test_each_code_is_one_errors_and_says_what_it_means(codes: list[ErrorCode]) -> None:
     assert [code for code, count in Counter(entry.code for entry in codes).items() if count > 1] == []
     assert [entry.code for entry in codes if len(entry.meaning) < 10] == []
+
+
+def test_codes_that_no_exception_has_are_told_too(codes: list[ErrorCode]) -> None:
+    assert {"sorter.died", "changefeed.table_held", "changefeed.upstream_stands"} <= {entry.code for entry in codes}
+
+
+@pytest.mark.parametrize("page", CITING, ids=lambda page: str(page.relative_to(ROOT)))
+def test_error_codes_that_a_page_names_are_codes(page: Path, codes: list[ErrorCode]) -> None:
+    known = {entry.code for entry in codes}
+    families = "|".join(sorted({code.partition(".")[0] for code in known}))
+    named = set(re.findall(rf"`((?:{families})\.[a-z_]+)`", text_of(page)))
+    assert sorted(named - known - NO_CODES) == []
 
 
 def test_errors_command_explains_one_code_or_a_family() -> None:

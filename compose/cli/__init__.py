@@ -64,11 +64,11 @@ cli.take(
     Section(
         "Servers",
         (
-            (capture, "pulls from TiDB; the elected owner runs all else"),
+            (capture, "pulls from TiDB; starts sorters and processors"),
             (sorters, "changefeeds' rows into topics; each capture starts one"),
             (sorter, "one changefeed's rows into topics, by hand"),
             (executor_archive, "what executors on other machines need, as one file"),
-            (processor, "from topics into a database or files; the owner starts it"),
+            (processor, "from topics into a database or files; captures start it"),
         ),
     ),
     Section(

@@ -88,7 +88,7 @@ def _settings(command: Command) -> Command:
 @_settings
 @server_options
 def create(api: "ApiCalls", changefeed_id: str, namespace: str, start_ts: int, no_confirm: bool, **given: Any) -> None:
-    """Check a changefeed and create it; the owner starts its sorter."""
+    """Check a changefeed and create it; the owner gives it to a sorter service."""
     from compose.operator.api_calls import ApiRefusedError, located
 
     sink_uri, config = given["sink_uri"], given["config"]

@@ -179,7 +179,7 @@ class LocalBus(Scoped):
         return self._start(name, [*arguments, *more], restart=True, env=registry.environment())
 
     def create_changefeed(self, request: ChangefeedRequest) -> ChangefeedInfo:
-        """Create a changefeed; the capture that is owner starts its sorter.
+        """Create a changefeed; the owner gives it to a sorter service.
 
         Raises:
             BusError: see :func:`compose.changefeeds.create_changefeed`.

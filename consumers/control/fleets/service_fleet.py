@@ -9,35 +9,26 @@ It outlives the capture's sessions within one process: a capture that begins ane
 """
 
 import contextlib
-import datetime
 import logging
 import signal
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
+from kazoo.exceptions import BadVersionError, NoNodeError
 
-from consumers.control.changefeeds.states import DIED
 from consumers.control.core.changefeeds.service_plan import dedicated_id
 from consumers.control.fleets.children import ChildProcess, ChildStarter, Fleet
+from consumers.control.fleets.service_deaths import ServiceDeath, write_failure
 from consumers.control.fleets.settings import BusAddresses, SorterSettings
-from edges.secrets import decode_info
 from edges.zookeeper.client import ZooKeeperClient
 from edges.zookeeper.session import Session
 from schemas.errors import BusError, CorruptDataError
-from schemas.nodes.changefeed import (
-    ChangefeedInfo,
-    ChangefeedStatus,
-    SorterFailure,
-    ZkPaths,
-    decode_changefeed_status,
-    encode_changefeed_status,
-)
+from schemas.nodes.changefeed import ZkPaths
 from schemas.nodes.service_paths import ServicePaths
 from schemas.nodes.sorter_service import Assignment, FeedName, decode_assignment, decode_service
 from schemas.running_feeds import (
@@ -63,8 +54,6 @@ FIRST_BEAT_S: Final = 180.0
 STEADY_S: Final = 60.0
 """After so long the next wait is the first one again."""
 LAST_WORDS_CHARS, LAST_WORDS_LINES = 800, 12
-WRITES_MAX: Final = 20
-"""Tries to write a failure against others that write the same node."""
 
 
 @dataclass(slots=True)
@@ -92,15 +81,6 @@ class _Service:
     """When one that was asked to end is killed; None: nobody has asked."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Death:
-    service: str
-    pid: int
-    message: str
-    running: frozenset[FeedName]
-    epochs: Mapping[FeedName, int]
-
-
 class ServiceFleet(Fleet):
     """Of one capture's process."""
 
@@ -122,7 +102,7 @@ class ServiceFleet(Fleet):
         self._session: Session | None = None
         self._assignments: dict[str, Assignment] = {}
         """As last read: for how many changefeeds are still here, and under which epochs they run."""
-        self._deaths: list[_Death] = []
+        self._deaths: list[ServiceDeath] = []
         """Not told yet."""
         self._looks = True
         self._looking = threading.Lock()
@@ -261,7 +241,7 @@ class ServiceFleet(Fleet):
             running = frozenset()  # it was to end: that it took too long is no changefeed's fault
         epochs = {feed.name: feed.epoch for feed in self._assignments.get(known.service, Assignment()).feeds}
         message = f"the sorter service has ended with {how}"
-        self._deaths.append(_Death(known.service, pid, message, running, epochs))
+        self._deaths.append(ServiceDeath(known.service, pid, message, running, epochs))
 
     def _start(self, known: _Service) -> None:
         name = "sorters" if known.feed is None else f"sorters {'/'.join(known.feed)}"
@@ -312,7 +292,7 @@ class ServiceFleet(Fleet):
                 if known.child is not None:
                     known.child.terminate()
 
-    def _tell(self, session: Session, death: _Death) -> None:
+    def _tell(self, session: Session, death: ServiceDeath) -> None:
         """Say of what a service has died, then take its registration away: nobody need wait for its session's end.
 
         Raises:
@@ -320,7 +300,7 @@ class ServiceFleet(Fleet):
         """
         with session.requests("telling of a service's death") as client:
             for name in sorted(death.running):
-                if _write_failure(client, self._paths, name, death):
+                if write_failure(client, self._paths, name, death):
                     extra = {"changefeed": name[1], "namespace": name[0], "service": death.service}
                     log.warning("sorter service has died of a changefeed", extra=extra)
             path = self._nodes.service(death.service)
@@ -339,51 +319,6 @@ def _postpone(known: _Service, now_s: float) -> float:
     wait_s = known.wait_s
     known.start_at_s, known.wait_s = now_s + wait_s, min(2 * wait_s, AGAIN_MAX_S)
     return wait_s
-
-
-def _write_failure(client: ZooKeeperClient, paths: ZkPaths, name: FeedName, death: _Death) -> bool:
-    """Write to a changefeed's status that its service has died; False: it has rested since, or has said more itself."""
-    for _ in range(WRITES_MAX):
-        try:
-            node = client.get(paths.changefeed_info(*name))[0]
-        except NoNodeError:
-            return False
-        try:
-            info = decode_info(node)
-        except BusError:  # nor can anybody else read it, whose word it was: the others are told all the same
-            return False
-        try:
-            node, stat = client.get(paths.changefeed_status(*name))
-            status, version = decode_changefeed_status(node), int(stat.version)
-        except NoNodeError:
-            status, version = None, -1
-        except CorruptDataError:
-            return False
-        failed = _failed(info, status, death, name)
-        if failed is None:
-            return False
-        try:
-            if version >= 0:
-                client.set(paths.changefeed_status(*name), encode_changefeed_status(failed), version=version)
-            else:
-                client.create(paths.changefeed_status(*name), encode_changefeed_status(failed))
-        except (BadVersionError, NoNodeError, NodeExistsError):
-            continue
-        return True
-    return False
-
-
-def _failed(
-    info: ChangefeedInfo, status: ChangefeedStatus | None, death: _Death, name: FeedName
-) -> ChangefeedStatus | None:
-    epoch = death.epochs.get(name, info.epoch)
-    has_said = status is not None and status.failure is not None and status.failure.epoch == epoch
-    if epoch != info.epoch or has_said:
-        return None
-    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    failure = SorterFailure(epoch=epoch, code=DIED, message=death.message, time=now, may_heal=True)
-    before = status or ChangefeedStatus(state="normal", checkpoint_ts=info.start_ts, resolved_ts=info.start_ts)
-    return replace(before, failure=failure)
 
 
 def _assignment(client: ZooKeeperClient, path: str) -> Assignment:

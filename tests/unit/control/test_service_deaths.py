@@ -8,7 +8,8 @@ import pytest
 
 from consumers.control.changefeeds.states import DIED
 from consumers.control.fleets import service_fleet
-from consumers.control.fleets.service_fleet import FIRST_BEAT_S, LOOK_S, STILL_S, ServiceFleet, _Death
+from consumers.control.fleets.service_deaths import ServiceDeath
+from consumers.control.fleets.service_fleet import FIRST_BEAT_S, LOOK_S, STILL_S, ServiceFleet
 from consumers.control.fleets.settings import BusAddresses, SorterSettings
 from edges.kafka.access import KafkaAccess
 from edges.registry.access import RegistryAccess
@@ -44,7 +45,7 @@ def test_death_is_told_of_the_changefeeds_that_can_be_read_and_assignments_are_t
     fleet = ServiceFleet(PATHS, nobody, nobody, ("tidebus",), SorterSettings(data_dir=Path("unused")))
     running = frozenset(("default", name) for name in FEEDS)
     fleet._deaths.append(
-        _Death(fleet.service_id, 1, "the sorter service has ended", running, dict.fromkeys(running, 0))
+        ServiceDeath(fleet.service_id, 1, "the sorter service has ended", running, dict.fromkeys(running, 0))
     )
     fleet._services[fleet.service_id].start_at_s = float("inf")
     assigned = Assigned(namespace="default", changefeed_id="good", created_zxid=1, epoch=0, revision=1)

@@ -37,8 +37,8 @@ from sorters.core.mount.corrupt_rows import CorruptRows
 from sorters.core.mount.mounted_json import mounted_object
 from sorters.core.mount.scalar import mount_row
 from sorters.core.records.order import OutputRecords, join_records, sort_records
-from sorters.core.rows.pipeline import by_version
 from sorters.core.rows.shared_pass import run_chunks
+from sorters.core.rows.wanted_rows import by_version
 from sorters.core.sql.ddl_event import ddl_events
 from sorters.log.topic_admin import PARTITIONS_DEFAULT
 

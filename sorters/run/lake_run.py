@@ -35,7 +35,8 @@ from sorters.core.filter.soft_deletes import sent_parts, soft_delete_time
 from sorters.core.lake.changes import part_changes
 from sorters.core.lake.columns import key_names
 from sorters.core.lake.commits import shows_all, steps_of_cut
-from sorters.core.rows.pipeline import kept_parts, wanted_versions
+from sorters.core.rows.pipeline import kept_parts
+from sorters.core.rows.wanted_rows import wanted_versions
 from sorters.cut.damaged_records import DamagedRecords, naming_damage
 from sorters.cut.feed_share import FeedShare, WholeProcess
 from sorters.cut.image_chunks import chunk_changes, read_chunks

@@ -1,11 +1,10 @@
 """Rows of one table version to output records: the steps of a row, on the one path that ``run_chunks`` is.
 
-Order of steps: the schema valid just before each row's commit_ts, table filter and eligibility, mount, event filter,
-update split, soft deletes, dispatch, column selectors, encode, position. What hangs on the table alone is decided once
-a table version, never per row.
+Order of steps: the schema valid just before each row's commit_ts, table filter and eligibility
+(:mod:`sorters.core.rows.wanted_rows`), mount, event filter, update split, soft deletes, dispatch, column selectors,
+encode, position. What hangs on the table alone is decided once a table version, never per row.
 """
 
-from bisect import bisect_left
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -14,18 +13,15 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from schemas.changes import BinaryArray, RowChanges
-from schemas.ddl.layered_schemas import LayeredSchemas
-from schemas.ddl.schema_store import SchemaStore
-from schemas.ids import Ts
 from schemas.tidb.table import TableVersion
-from sorters.core.columnar.row_changes import rows_where, slices_of_rows
+from sorters.core.columnar.row_changes import slices_of_rows
 from sorters.core.columnar.spans import IntArray
 from sorters.core.encode.sql.rows import is_keyless
 from sorters.core.encode.wire.protocol import EncodedRows
 from sorters.core.feed.claim_check import StoreClaim
 from sorters.core.feed.feed import CompiledFeed
 from sorters.core.feed.large_messages import NamedRows, Room
-from sorters.core.filter.kept_rows import OnLeftOut, kept_rows, wanted_changes
+from sorters.core.filter.kept_rows import kept_rows
 from sorters.core.filter.soft_deletes import check_active_active, sent_parts, soft_delete_time, without_deletes
 from sorters.core.flow.ledger import FlowLedger
 from sorters.core.mount.alike_tables import AlikeTables
@@ -36,7 +32,6 @@ from sorters.core.mount.mounter import mount
 from sorters.core.records.order import OutputRecords, make_records, no_records, row_positions
 from sorters.core.route.dispatch import Route
 from sorters.core.route.split_update import split_columns, split_mask
-from sorters.core.rows.table_plans import TablePlans
 
 CELLS_MAX = 1_000_000
 """Columns times rows of what is encoded at once: some 200 MiB of debezium, 50 of the others."""
@@ -53,40 +48,6 @@ class Settings:
     """Is told of rows that are left out, and of updates that are split."""
 
 
-def wanted_versions(
-    rows: RowChanges,
-    schemas: SchemaStore | LayeredSchemas,
-    feed: CompiledFeed,
-    ledger: FlowLedger | None = None,
-    plans: TablePlans | None = None,
-) -> Iterator[tuple[TableVersion, RowChanges]]:
-    """Yield the rows of each schema version that the changefeed is to get; ``ledger`` is told of the others. ``plans``
-    keep which versions those are.
-
-    Raises:
-        UnknownTableError, SchemaGoneError: see :meth:`SchemaStore.lookup`.
-    """
-    on_left_out, plans = None if ledger is None else ledger.leave_out, plans or TablePlans()
-    rows = wanted_changes(rows, feed.ignore_start_ts, bdr_mode=feed.bdr_mode, on_left_out=on_left_out)
-    for version, group in by_version(rows, schemas, ledger):
-        if plans.contains(version, feed):
-            changes = _with_a_side(group, on_left_out)
-            if len(changes):
-                yield version, changes
-        elif ledger is not None:
-            ledger.leave_out("table_filter", group)
-
-
-def _with_a_side(rows: RowChanges, on_left_out: OnLeftOut | None) -> RowChanges:
-    """Return the rows without DELETEs of rows that were not there, which TiCDC drops, too."""
-    is_nothing = rows.deletes_of_nothing
-    if is_nothing is None:
-        return rows
-    if on_left_out is not None:
-        on_left_out("deletes_nothing", rows, is_nothing)
-    return rows_where(rows, ~is_nothing)
-
-
 def encodable(rows: RowChanges, table: TableVersion) -> Iterator[RowChanges]:
     """Divide rows of one table version where their messages together might grow too large.
 
@@ -94,30 +55,6 @@ def encodable(rows: RowChanges, table: TableVersion) -> Iterator[RowChanges]:
     bytes. So the cells of a chunk are bounded here; the bytes of its values are by whoever gathered the rows.
     """
     return slices_of_rows(rows, max(1, CELLS_MAX // max(len(table.columns), 1)))
-
-
-def by_version(
-    rows: RowChanges, schemas: SchemaStore | LayeredSchemas, ledger: FlowLedger | None = None
-) -> Iterator[tuple[TableVersion, RowChanges]]:
-    """Yield the rows of each schema version; rows of a table that is gone or was not there yet are skipped, and
-    ``ledger`` is told.
-
-    Raises:
-        UnknownTableError, SchemaGoneError: see :meth:`SchemaStore.lookup`.
-    """
-    if not len(rows):
-        return
-    boundaries = schemas.boundaries_of(rows.table_id)
-    # Two searches one by one: a table has few versions, and a call of numpy's takes longer than both.
-    first, last = (bisect_left(boundaries, ts) for ts in rows.ts_span)
-    number = None if first == last else boundaries.searchsorted(rows.commit_ts, side="left")
-    for version_number in [first] if number is None else np.unique(number).tolist():
-        group = rows if number is None else rows_where(rows, number == version_number)
-        version = schemas.lookup(rows.table_id, Ts(int(group.commit_ts[0])))
-        if isinstance(version, TableVersion):
-            yield version, group
-        elif ledger is not None:
-            ledger.leave_out("no_table", group)
 
 
 def of_alike(part: MountedPart) -> AlikeTables:

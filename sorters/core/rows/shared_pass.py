@@ -30,19 +30,10 @@ from sorters.core.mount.corrupt_rows import OnCorrupt
 from sorters.core.mount.mounter import SMALL_ROWS
 from sorters.core.records.order import OutputRecords, no_records
 from sorters.core.rows.asked_tables import AskedTable
-from sorters.core.rows.pipeline import (
-    CELLS_MAX,
-    EncodedPass,
-    Settings,
-    by_version,
-    encodable,
-    encode_pass,
-    route_pass,
-    run_version,
-    wanted_versions,
-)
+from sorters.core.rows.pipeline import CELLS_MAX, EncodedPass, Settings, encodable, encode_pass, route_pass, run_version
 from sorters.core.rows.some_tables import route_some
 from sorters.core.rows.table_plans import TableForm, TablePlans
+from sorters.core.rows.wanted_rows import by_version, wanted_versions
 from sorters.core.state_proof.deltas import StateLedger
 
 TABLE_ROWS_MAX = 2_048

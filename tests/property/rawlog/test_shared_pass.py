@@ -25,9 +25,10 @@ from sorters.core.mount.alike_tables import are_alike
 from sorters.core.mount.mounter import SMALL_ROWS
 from sorters.core.records.order import in_order, join_records, no_records, sort_records
 from sorters.core.rows import shared_pass
-from sorters.core.rows.pipeline import EncodedPass, Settings, encode_pass, run_version, wanted_versions
+from sorters.core.rows.pipeline import EncodedPass, Settings, encode_pass, run_version
 from sorters.core.rows.shared_pass import PassKey, run_chunks
 from sorters.core.rows.table_plans import TablePlans
+from sorters.core.rows.wanted_rows import wanted_versions
 from sorters.cut.raw_cut import RawCut
 from sorters.service.shared_cuts import SharedCut, SharedCuts
 from tests.support.rawlog.alike_tables import Schemas, chunks_of, compiled, moved, tables_of

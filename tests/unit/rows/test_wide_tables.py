@@ -18,7 +18,8 @@ from sorters.core.records import runs as runs_module
 from sorters.core.records.order import OUTPUT_SCHEMA, in_order, sort_records
 from sorters.core.records.runs import WINDOW_ROWS, merge_runs
 from sorters.core.rows import pipeline
-from sorters.core.rows.pipeline import CELLS_MAX, by_version, encodable
+from sorters.core.rows.pipeline import CELLS_MAX, encodable
+from sorters.core.rows.wanted_rows import by_version
 from sorters.cut.worker import FeedProgram, output_records
 from tests.support.recorded.ddl_jobs import PRIMARY, column, job, snapshot, table_info
 from tests.support.recorded.mounting import row_changes

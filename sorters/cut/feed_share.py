@@ -8,12 +8,12 @@ from typing import Protocol
 class FeedShare(Protocol):
     """Of one changefeed. ``stopped`` ends a wait: what follows must find out by itself that it is to end."""
 
-    def wait_for_quota(self, stopped: Callable[[], bool]) -> None:
-        """Return when the changefeed may begin another cut."""
+    def begin_cut(self, stopped: Callable[[], bool]) -> None:
+        """Wait until the changefeed may begin another cut, and begin it."""
         ...
 
-    def note_rows(self, rows: int) -> None:
-        """Say what a finished cut wrote."""
+    def end_cut(self, rows: int) -> None:
+        """End the cut that was begun; ``rows`` is what it wrote."""
         ...
 
     def holding(self, raw_bytes: int, stopped: Callable[[], bool]) -> AbstractContextManager[None]:
@@ -40,10 +40,10 @@ class FeedShare(Protocol):
 class WholeProcess:
     """A :class:`FeedShare` where nobody shares."""
 
-    def wait_for_quota(self, stopped: Callable[[], bool]) -> None:
-        """There is none."""
+    def begin_cut(self, stopped: Callable[[], bool]) -> None:
+        """It may at once."""
 
-    def note_rows(self, rows: int) -> None:
+    def end_cut(self, rows: int) -> None:
         """Nobody counts."""
 
     def holding(self, raw_bytes: int, stopped: Callable[[], bool]) -> AbstractContextManager[None]:

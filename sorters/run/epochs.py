@@ -171,7 +171,7 @@ class Epochs:
         """
         begun: BegunEpoch | None = BegunEpoch(self._sources.frontier_topic, self._checkpoint_ts, epoch.start, epoch.end)
         for cut in self.missing(epoch):
-            self._share.wait_for_quota(self._control.stopping)
+            self._share.begin_cut(self._control.stopping)
             if self._control.stopping():
                 return
             if begun is not None and not repeat:
@@ -224,7 +224,7 @@ class Epochs:
             leave.wait()  # whose changefeed it is no more does not say what it has failed with
             raise
         counts = written.counts
-        self._share.note_rows(counts.rows)
+        self._share.end_cut(counts.rows)
         window = window_of(counts.flow, cut.after_ts, cut.upto_ts)
         if states is not None:  # before the checkpoint: a state that is behind it would lack rows
             lacking = {each.table_id for each in counts.damaged if each.is_skipped}

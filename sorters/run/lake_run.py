@@ -263,7 +263,7 @@ class LakeRun:
         after_ts = max(self._checkpoint_ts, base.resolved_ts)
         resolved_ts = frontiers[-1].resolved_ts if frontiers else base.resolved_ts
         for cut in plan_cuts(base, frontiers, after_ts, offsets_max=CUT_OFFSETS_MAX, target_ts=self._target_ts):
-            self._share.wait_for_quota(self._stopping.is_set)
+            self._share.begin_cut(self._stopping.is_set)
             if self._stopping.is_set():
                 break
             started = time.monotonic()
@@ -271,7 +271,7 @@ class LakeRun:
             written = self._commit(tables, cut)
             if written is None:
                 break
-            self._share.note_rows(written.rows)
+            self._share.end_cut(written.rows)
             self._checkpoint_ts, self._last = cut.upto_ts, cut
             self._on_progress(
                 CutProgress(

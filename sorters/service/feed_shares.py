@@ -145,7 +145,7 @@ class HostedShare:
         self._stopped: Callable[[], bool] = lambda: False
         self._began_cpu_s = self._cut_cpu_s = 0.0
 
-    def wait_for_quota(self, stopped: Callable[[], bool]) -> None:
+    def begin_cut(self, stopped: Callable[[], bool]) -> None:
         """See :class:`~sorters.cut.feed_share.FeedShare`."""
         while not stopped():
             rest_s = self._pace.rest_s(time.monotonic())
@@ -156,7 +156,7 @@ class HostedShare:
             self._shares.begin_cut()
         self._cut_cpu_s, self.cut_began_bytes = 0.0, resident_bytes()
 
-    def note_rows(self, rows: int) -> None:
+    def end_cut(self, rows: int) -> None:
         """See :class:`~sorters.cut.feed_share.FeedShare`."""
         self._pace.note(self._cut_cpu_s, rows, time.monotonic())
         if self.cut_began_bytes is not None:

@@ -206,7 +206,7 @@ def test_a_cut_says_which_of_its_chunks_are_of_a_resync() -> None:
 
 
 def epochs(image_name: str, waits_at: Ts | None = None, **parts_too: Any) -> Epochs:
-    parts: Any = SimpleNamespace(wait_for_quota=lambda _: None, **parts_too)
+    parts: Any = SimpleNamespace(begin_cut=lambda _: None, **parts_too)
     return Epochs(
         EpochSources(frontier=parts, frontier_topic="f", folder=parts, schemas=parts),
         EpochWork(preparation=parts, job=parts, share=parts),

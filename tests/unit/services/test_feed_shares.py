@@ -184,13 +184,13 @@ def test_cuts_over_the_bytes_in_hand_wait_and_small_ones_do_not(world: World) ->
 
 def test_a_changefeed_over_its_rows_is_deferred_unless_it_is_told_to_stop(world: World) -> None:
     share = world.share("a", Pace(rows_per_second_max=100))
-    share.wait_for_quota(never)
-    share.note_rows(150)
+    share.begin_cut(never)
+    share.end_cut(150)
     began_at = time.monotonic()
-    share.wait_for_quota(never)
+    share.begin_cut(never)
     assert 0.4 <= time.monotonic() - began_at <= 5.0
-    share.note_rows(1_000_000)
-    share.wait_for_quota(lambda: True)
+    share.end_cut(1_000_000)
+    share.begin_cut(lambda: True)
 
 
 def test_more_changefeeds_than_slots_run_unnoted(world: World) -> None:

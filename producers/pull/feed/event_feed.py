@@ -4,12 +4,14 @@ Threads::
 
     reader per store stream --raw messages--\\
     locator -------regions of a range-------> inbox --> the feed's one thread: parse, match, range lock --> FeedSink
-    assign/remove, under the lock ----------/
+       ^                                                         | under the lock
+       '--a span's range---.                                     v
+    subscribe, unsubscribe, a report --under the lock--------> state
 
-One thread owns all state, so matching needs no locks of its own; ``lock`` is held while it works, and whoever else
-wants a consistent moment (a report, an assignment) takes it too. The thread works in bounded turns and gives the lock
-back after each; only who took it does. Messages wait in the inbox up to a bound of bytes; a
-sink that is saturated stops the thread from taking more, the readers then stop, and gRPC slows the store.
+Messages are handled by one thread, so a matcher needs no lock of its own. All state changes under ``lock``: the thread
+holds it while it works, and so does whoever subscribes, unsubscribes or wants a report of one moment. The thread works
+in bounded turns and gives the lock back after each. Messages wait in the inbox up to a bound of bytes; a sink that is
+saturated stops the thread from taking more, the readers then stop, and gRPC slows the store.
 """
 
 import contextlib

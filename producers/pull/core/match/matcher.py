@@ -302,9 +302,11 @@ class Matcher:
 
     @staticmethod
     def _must_wait(prewrite: Prewrite | None) -> bool:
-        """Say whether a COMMIT before INITIALIZED may yet get another value by the scan.
+        """Say whether a COMMIT before INITIALIZED may yet get another value.
 
-        An empty value may be a fake prewrite, and the real one yet to come; DELETE waits too. So does a flush.
+        It waits where its PREWRITE is not there or has an empty value, which may be a fake one whose real one is still
+        to come (a DELETE's is empty always), and where the key was flushed (generation above 0): a later flush may
+        bring another value.
         """
         return prewrite is None or not prewrite[0] or prewrite[2] > 0
 

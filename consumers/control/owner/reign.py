@@ -40,7 +40,8 @@ log = logging.getLogger(__name__)
 GC_EVERY_S = 60.0
 """How often the owner forgets schemas that it needs no more; each run looks at all tables that changed."""
 OLDEST_VERSION, END_VERSION = "0.1.0", "1.0.0"
-"""Of captures that work together where there are two versions; what they say to each other is the same between them."""
+"""Two versions may work together if both are at or above the first and below the second: in this range captures say the
+same to each other."""
 
 
 class MoveRefusedError(BusError):

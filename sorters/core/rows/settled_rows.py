@@ -23,7 +23,9 @@ from sorters.core.rows.table_plans import TablePlans
 
 
 class SettledKey(NamedTuple):
-    """What settled rows hang on."""
+    """What settled rows hang on. Rows and versions are named by identity: who keeps a key keeps them too
+    (:meth:`~sorters.cut.worker.SharedRows.settled`).
+    """
 
     how: Hashable
     """Settings of the changefeed and of the cut."""
@@ -31,7 +33,7 @@ class SettledKey(NamedTuple):
     """Of each topic, by the first of its rows: how many partitions it has, and what it takes."""
     tables: tuple[Hashable, ...]
     """Of each group of rows: which rows of which version they are, what messages hold of the topic, how the rows spread
-    over its partitions, and its number."""
+    over its partitions, and which of ``topics`` they go to."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,7 +65,8 @@ def may_settle(cut: Cut, feed: CompiledFeed, plans: TablePlans, extras: OutputRe
     """Tell whether others may want the same of a cut: its records are those of its rows alone, and ``extras`` stand
     behind them.
 
-    Whole messages are stored by each changefeed's own names, and marks for processors are its own.
+    A claim check stores whole messages under the changefeed's own names, and flow marks for processors are of one
+    changefeed: neither is shared.
     """
     if not (plans.are_shared and shares_passes(feed)) or feed.flow_writer or cut.chunks or cut.noted:
         return False
@@ -83,6 +86,8 @@ def settled_key(
     may_repeat: bool,
 ) -> tuple[SettledKey, tuple[str, ...]] | None:
     """Return what the messages of these rows hang on, and the topics by the key's numbers; None: it is more than that.
+
+    A table that has no plan is run alone: it ends the sharing of this changefeed (``plans.are_shared``).
 
     Raises:
         DispatchError, ColumnSelectorError: the settings do not fit a table.

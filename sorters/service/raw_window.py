@@ -1,10 +1,10 @@
 """The newest records of a raw topic, read once for all changefeeds that stand there, in a bounded memory.
 
 The consumer goes on only when somebody needs more; what it has brought is kept for the others, as much memory as the
-bound allows: what a record takes beside its bytes counts too, for those of a quiet upstream are of few rows. What lies
-below that, as for a changefeed that lags far, is read by a consumer of the changefeed's own; what the window has of the
-same cut, or is about to have, is read here all the same. Who begins a little above what was read does not make the
-window jump, for those between would have to read alone: it reads on to there.
+bound allows: what a record takes beside its bytes counts too, for those of a quiet upstream are of few rows. A
+changefeed whose cut begins below what is kept reads that part by a consumer of its own, and the rest of the cut here.
+A reader may begin up to ``JUMP_RECORDS`` above what was read: the window then reads on to there. Did it jump, the
+readers in between would have to read alone.
 """
 
 import threading
@@ -32,7 +32,8 @@ _FETCH_WAIT_MS, _POLL_S = 100, 0.1
 _SLICE = 256
 """Records that are handed out between two looks at what is kept."""
 JUMP_RECORDS = 20_000
-"""How far ahead a reader may begin of what was read of a partition before what is kept of it is let go."""
+"""How far above what was read of a partition a reader may begin: the window reads on to there. For one that begins
+further up it lets go what is kept of the partition, and reads on from that reader's start."""
 
 
 class _Kept:
@@ -102,27 +103,28 @@ class RawWindow:
         """Return records of a partition from ``start`` on, below ``end``, at least one; None: they are kept no more.
 
         Raises:
-            KafkaUnreachableError, HistoryLostError, CorruptDataError: see :meth:`NextRecords.peek`. Where those are
-                damaged or gone that only others need, this reader goes on.
+            KafkaUnreachableError, HistoryLostError, CorruptDataError: see :meth:`NextRecords.peek`. The first also
+                where ``stopped`` says so, or the window is closed. Where a record that only other readers need is
+                damaged or gone, this reader goes on.
         """
-        seen, due_s = -1, 0.0
+        seen, deadline_s = -1, 0.0
         while True:
             is_kept, records = self._kept_of(partition, start, end)
             if records or not is_kept:
                 return records
             next_offset = self._next(partition, start)
             if next_offset != seen:
-                seen, due_s = next_offset, time.monotonic() + READ_TIMEOUT_S
+                seen, deadline_s = next_offset, time.monotonic() + READ_TIMEOUT_S
             elif self._closed or stopped():
-                raise self._late(partition, next_offset)
-            elif time.monotonic() > due_s:  # others' records may come all the while
+                raise self._no_records(partition, next_offset)
+            elif time.monotonic() > deadline_s:  # others' records may come all the while
                 if next_offset == start:
-                    raise self._missing(partition, start)
+                    raise self._stall_error(partition, start)
                 with self._bringing:
                     self._drop(partition, next_offset)
                 continue
             with self._bringing:
-                if self._is_due(partition, start):  # nobody has brought it meanwhile
+                if self._is_unread(partition, start):  # nobody has brought it meanwhile
                     self._bring(partition, start)
 
     @property
@@ -138,7 +140,9 @@ class RawWindow:
             self._consumer.close()
 
     def _kept_of(self, partition: int, start: int, end: int) -> tuple[bool, list[Record] | None]:
-        """Return False where it is kept no more; else what is here already, None for nothing yet."""
+        """Return whether ``start`` is not below what is kept, and the records from there on; None: none has been
+        brought yet.
+        """
         with self._lock:
             kept = self._kept.get(partition)
             if kept is None or start >= kept.next:
@@ -151,14 +155,14 @@ class RawWindow:
             kept = self._kept.get(partition)
             return start if kept is None else kept.next
 
-    def _missing(self, partition: int, at: int) -> BusError:
-        return damaged_batch(self._config, self._topic, {partition: at}) or self._late(partition, at)
+    def _stall_error(self, partition: int, at: int) -> BusError:
+        return damaged_batch(self._config, self._topic, {partition: at}) or self._no_records(partition, at)
 
-    def _late(self, partition: int, at: int) -> BusError:
+    def _no_records(self, partition: int, at: int) -> BusError:
         where = {"topic": self._topic, "partition": partition, "at": at, "address": address_of(self._config)}
         return KafkaUnreachableError("records did not come", **where)
 
-    def _is_due(self, partition: int, start: int) -> bool:
+    def _is_unread(self, partition: int, start: int) -> bool:
         with self._lock:
             kept = self._kept.get(partition)
             return kept is None or start >= kept.next

@@ -30,6 +30,9 @@ DRIVER_CUT_BYTES_MAX = 16 * 1024 * 1024
 COLD_DRIVER_RATIO = 4
 """Times as many it may hold while there is no Spark: a JVM starts on a full machine in 16 s, by which a changefeed of
 20,000 rows/s that has just begun (its first cut, that imports, takes 2 s) would fall behind."""
+OVER_GUESS_RATIO = 2
+"""A cut is chosen by a guess of its size, and may turn out so many times as large before it is given up: what was read
+of it would be read again."""
 TASK_CUT_BYTES_MAX = 16 * 1024 * 1024
 """Raw bytes that one task may hold: a larger cut is a job of its own, of two steps."""
 TABLES_AT_ONCE_MAX = 500
@@ -48,8 +51,9 @@ class RunBy:
     tasks: int = 1
     """That run at once, on cores of their own."""
     is_warm: Callable[[], bool] = lambda: True
-    """Whether Spark runs already: the driver waits for no start of it, unless somebody asked for that. It holds more of
-    a cut where it does not (``COLD_DRIVER_RATIO``), so who does not say it is taken for one whose Spark runs."""
+    """Whether Spark runs. While it does not, the driver runs cuts up to ``COLD_DRIVER_RATIO`` times as large, rather
+    than wait for its start; an option that asks for Spark waits. True by default: then the driver's bound is the small
+    one."""
     by_changefeed: Runner | None = None
     """The changefeed's option; None: ``auto``."""
     by_service: Runner | None = None
@@ -222,8 +226,8 @@ class CutJob:
 
     def _run_on_driver(self, orders: _Orders) -> CutCounts | None:
         """Run a cut on the driver; None: it is too large for that, and nothing is written."""
-        # With some slack where it is known how large records are: giving up has read them in vain.
-        raw_bytes_max = self._driver_bytes_max() * (1 if self._record_bytes is None else 2)
+        # Before a cut has shown how large records are, the guess is too bad for that.
+        raw_bytes_max = self._driver_bytes_max() * (1 if self._record_bytes is None else OVER_GUESS_RATIO)
         raw_bytes, cut = min(raw_bytes_max, self._size(orders.cut).raw_bytes), orders.cut
         with self._share.holding(raw_bytes, self._small.is_given_up):
             raw = self._small.read(cut, raw_bytes_max)
@@ -277,7 +281,7 @@ class CutJob:
                 orders.extras,
                 orders.encoded_at_ms,
                 not_ready=not_ready or frozenset(),
-                raw_bytes_max=2 * TASK_CUT_BYTES_MAX,
+                raw_bytes_max=OVER_GUESS_RATIO * TASK_CUT_BYTES_MAX,
                 fence=fence,
                 tables=tables,
             )

@@ -34,10 +34,11 @@ log = logging.getLogger(__name__)
 _LOOK_S = 0.5
 """How long a run that is told to stop may go on waiting for a frontier record."""
 _LOOK_AT_LOG_S = 60.0
-"""Between two looks whether the raw log is the same still; the owner looks more often, and all stands when it ends."""
+"""Between two looks whether the raw log is the same still. The owner looks every 10 s: where the log is another one its
+reign ends, and no frontier record comes any more."""
 _SILENCE_S = 30.0
-"""Without a frontier record, after which the broker is asked whether it is there: an owner that lives has a new one
-several times a second, and in any case each minute; a client of Kafka would wait for its broker for ever."""
+"""How long no frontier record may come before the broker is asked whether it answers. A living owner publishes one at
+least each minute; Kafka's client itself would wait for ever."""
 END_S = 2.0
 """How long a run that is told to end waits for the cut under way: a small one takes a tenth of a second, and a large
 one that is given up is written again."""
@@ -172,19 +173,19 @@ class FeedRun:
 
     def _follow(self, epochs: Epochs, start: int) -> int:
         """Run what the frontier topic brings from ``start`` on; return where an epoch starts that is a backlog."""
-        heard_at = looked_at = time.monotonic()
+        answered_at = looked_at = time.monotonic()
         with self._sources.follow(start) as tail:
             while not self._stopping.is_set():
                 records = tail.read(FRONTIER_RECORDS_MAX, _LOOK_S)
-                if not records and time.monotonic() < heard_at + _SILENCE_S:
+                if not records and time.monotonic() < answered_at + _SILENCE_S:
                     continue
-                heard_at = time.monotonic()
-                if heard_at >= looked_at + _LOOK_AT_LOG_S:
-                    looked_at = heard_at
+                answered_at = time.monotonic()
+                if answered_at >= looked_at + _LOOK_AT_LOG_S:
+                    looked_at = answered_at
                     self._sources.check_log()
                 self._job.tend()
                 if not records:
-                    self._frontier.end()
+                    self._frontier.end()  # raises where the broker does not answer
                     continue
                 epoch = epochs.plan(start, start + len(records), records)
                 if is_backlog(epochs.missing(epoch), self._job.is_small, self._job.record_bytes):
@@ -279,7 +280,8 @@ class FeedRun:
         """Begin nothing more, and wait a little for the cut under way, which would be written again otherwise.
 
         Args:
-            may_write: while it says so; it is asked ten times a second.
+            may_write: tells whether this process may still write; it is asked ten times a second, and the wait ends
+                when it says no.
         """
         self._stopping.set()
         deadline = time.monotonic() + END_S

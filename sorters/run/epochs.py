@@ -221,7 +221,8 @@ class Epochs:
         try:
             written = self._write(cut, program, encoded_at_ms, leave, backlog=backlog)
         except Exception:
-            leave.wait()  # whose changefeed it is no more does not say what it has failed with
+            # A sorter that has lost the changefeed reports no failure: this raises where the leave is refused.
+            leave.wait()
             raise
         counts = written.counts
         self._share.end_cut(counts.rows)

@@ -226,10 +226,14 @@ class SorterService:
         """Let the loop look at once; from any thread."""
         self._woken.set()
 
-    def leave_notes(self, *, for_nobody: bool) -> None:
-        """Say for whose sake the process ends, if for anybody's: it is about to end at once."""
+    def note_end(self, *, blames_nobody: bool) -> None:
+        """Note whom the end of the process is blamed on, before it ends at once.
+
+        What threads have noted stays, and names those; with ``blames_nobody`` it is wiped. Where memory is the reason,
+        whoever has grown is named alone.
+        """
         self._vitals.stop()
-        if for_nobody and not self._vitals.is_over:
+        if blames_nobody and not self._vitals.is_over:
             self._running.note_alone(None)
 
     def _open_log(self, upstream: UpstreamId) -> SharedLog:
@@ -306,7 +310,7 @@ class _Life:
             log.error("changefeeds do not end; the process goes with them", extra=extra)
             logging.shutdown()
             # Where a machine that is starved has lost the lease, whoever computes just then is not to blame.
-            self._service.leave_notes(for_nobody=isinstance(ended_by, LeaseLostError))
+            self._service.note_end(blames_nobody=isinstance(ended_by, LeaseLostError))
             os._exit(1)
 
     def _hosted(self, assigned: Assigned) -> HostedFeed:

@@ -270,11 +270,13 @@ class _Life:
         self._busy_since = 0.0
 
     def busy_s(self) -> float:
-        """Return since when there are changefeeds here; 0: there is none."""
+        """Return for how many seconds there have been changefeeds here; 0: there is none."""
         return time.monotonic() - self._busy_since if self.feeds else 0.0
 
     def lag_s(self) -> float:
-        """Return how far the checkpoint of the changefeed is back that runs and is furthest behind."""
+        """Return how many seconds the checkpoint that is furthest behind is behind this machine's clock; 0: no
+        changefeed runs.
+        """
         oldest_ms = min((physical_ms(ts) for feed in self.feeds.values() if (ts := feed.checkpoint_ts)), default=None)
         return 0.0 if oldest_ms is None else time.time() - oldest_ms / 1000
 

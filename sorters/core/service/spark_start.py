@@ -12,7 +12,7 @@ def is_spark_due(busy_s: float, lag_s: float) -> bool:
     """Tell whether Spark is to be there.
 
     Args:
-        busy_s: since when the service has changefeeds; 0: it has none.
-        lag_s: how far the one is behind that is furthest.
+        busy_s: for how long the service has had changefeeds; 0: it has none.
+        lag_s: how far the checkpoint that is furthest behind is behind the machine's clock.
     """
     return busy_s > 0 and (busy_s > FIRST_ROWS_S or lag_s > BEHIND_S)

@@ -2,7 +2,7 @@
 
 The URI's before the environment's: a shared access signature, an account key, a service principal
 (``AZURE_TENANT_ID``, ``AZURE_CLIENT_ID``, ``AZURE_CLIENT_SECRET``), ``AZURE_STORAGE_KEY``, and what the machine is: a
-workload or managed identity.
+workload or managed identity. Those of the environment and the machine go to Azure's own hosts alone.
 """
 
 import base64
@@ -19,9 +19,10 @@ from azure.core.credentials import AzureNamedKeyCredential
 from azure.core.exceptions import HttpResponseError, ResourceNotFoundError, ServiceRequestError, ServiceResponseError
 from azure.core.pipeline.transport import RequestsTransport
 from azure.storage.blob import BlobBlock, ContainerClient, CustomerProvidedEncryptionKey, StandardBlobTier
-from requests.adapters import HTTPAdapter
 
-from edges.storages.objects import ANSWER_S, CONNECT_S, CONNECTIONS_KEPT, PART_BYTES, PASSING, Check, tried
+from edges.storages.objects import ANSWER_S, CONNECT_S, PART_BYTES, PASSING, Check, tried
+from edges.storages.sessions import prepare
+from schemas.config.sink.storage_hosts import is_of_cloud
 
 _PRINCIPAL = ("AZURE_TENANT_ID", "AZURE_CLIENT_ID", "AZURE_CLIENT_SECRET")
 
@@ -86,18 +87,23 @@ def azure_objects(container: str, options: Mapping[str, str]) -> AzureObjects:
     account = options.get("account_name") or os.environ.get("AZURE_STORAGE_ACCOUNT")
     if not account:
         raise ValueError("no account is named, neither by account-name nor by AZURE_STORAGE_ACCOUNT")
-    key, scope, tier = _encryption_key(options), options.get("encryption_scope"), options.get("access_tier")
+    endpoint = options.get("endpoint") or f"https://{account}.blob.core.windows.net"
+    is_azure = is_of_cloud("az", endpoint)
+    if not is_azure and "endpoint" not in options:  # `h.example/` would be a host of its own
+        raise ValueError(
+            "account-name, or AZURE_STORAGE_ACCOUNT, is no account's: letters, digits and hyphens are allowed"
+        )
+    key, scope, tier = _encryption_key(options, is_azure), options.get("encryption_scope"), options.get("access_tier")
     if (key or scope) and tier:
         raise ValueError("access-tier excludes encryption-scope, encryption-key and AZURE_ENCRYPTION_KEY")
     if key and scope:
         raise ValueError("encryption-scope excludes encryption-key and AZURE_ENCRYPTION_KEY")
     session = requests.Session()
-    for scheme in ("http://", "https://"):
-        session.mount(scheme, HTTPAdapter(pool_connections=4, pool_maxsize=CONNECTIONS_KEPT))
+    prepare(session)
     client = ContainerClient(
-        options.get("endpoint") or f"https://{account}.blob.core.windows.net",
+        endpoint,
         container,
-        credential=_credential(account, options),
+        credential=_credential(account, options) or (_credential_of_machine(account) if is_azure else None),
         transport=RequestsTransport(session=session, session_owner=False),
         retry_total=0,  # who writes is asked before each try: `tried`
         connection_timeout=CONNECT_S,
@@ -111,9 +117,11 @@ def azure_objects(container: str, options: Mapping[str, str]) -> AzureObjects:
     )
 
 
-def _encryption_key(options: Mapping[str, str]) -> CustomerProvidedEncryptionKey | None:
-    text = options.get("encryption_key") or os.environ.get("AZURE_ENCRYPTION_KEY")
-    if not text:
+def _encryption_key(options: Mapping[str, str], is_azure: bool) -> CustomerProvidedEncryptionKey | None:
+    text, of_machine = options.get("encryption_key"), os.environ.get("AZURE_ENCRYPTION_KEY")
+    if not text and of_machine and not is_azure:  # each request shows it; without it rows would rest unsealed
+        raise ValueError("AZURE_ENCRYPTION_KEY goes to Azure's own hosts alone: another endpoint wants encryption-key")
+    if not (text := text or of_machine):
         return None
     key = text.encode()
     digest = base64.b64encode(hashlib.sha256(key).digest()).decode()
@@ -121,10 +129,15 @@ def _encryption_key(options: Mapping[str, str]) -> CustomerProvidedEncryptionKey
 
 
 def _credential(account: str, options: Mapping[str, str]) -> Any:
+    """Return what the URI brings."""
     if token := options.get("sas_token"):
         return token
-    if key := options.get("account_key"):
-        return AzureNamedKeyCredential(account, key)
+    key = options.get("account_key")
+    return AzureNamedKeyCredential(account, key) if key else None
+
+
+def _credential_of_machine(account: str) -> Any:
+    """Return what is the operator's. A key's signature does not name the host: whoever is asked could send it on."""
     tenant, client, secret = (os.environ.get(name) for name in _PRINCIPAL)
     if tenant and client and secret:
         from azure.identity import ClientSecretCredential

@@ -1,7 +1,7 @@
 """Google Cloud Storage by its JSON API, with TiCDC's parameters; who asks, Google's own library says.
 
 Credentials are the URI's file, else Google's usual search: ``GOOGLE_APPLICATION_CREDENTIALS``, what ``gcloud`` has
-left, the machine's service account. A file may be of any kind that the library knows.
+left, the machine's service account. They go to Google's own hosts alone; another one is asked by nobody.
 
 API: objects insert (``uploadType=multipart``, ``resumable``), get (``alt=media``), list, delete.
 """
@@ -11,25 +11,18 @@ import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-import google.auth
 import requests
 from google.auth.transport.requests import AuthorizedSession
-from google.oauth2 import service_account
-from google.oauth2.credentials import Credentials as UserCredentials
-from requests.adapters import HTTPAdapter
 
-from edges.storages.objects import ANSWER_S, CONNECT_S, CONNECTIONS_KEPT, PART_BYTES, PASSING, Check, tried
+from edges.storages.google_credentials import FULL_CONTROL, READ_WRITE, credentials
+from edges.storages.objects import ANSWER_S, CONNECT_S, PART_BYTES, PASSING, Check, tried
+from edges.storages.sessions import prepare
+from schemas.config.sink.storage_hosts import is_of_cloud
 
 HOST = "https://storage.googleapis.com"
-SCOPES = (
-    "https://www.googleapis.com/auth/devstorage.full_control",
-    "https://www.googleapis.com/auth/cloud-platform",
-)
-"""TiDB's: service accounts want the second one."""
 _OK, _CREATED, _MORE, _MISSING = 200, 201, 308, 404
 _NO_BUCKET = b"bucket does not exist"
 _BINARY = "application/octet-stream"
@@ -135,29 +128,14 @@ def google_objects(bucket: str, options: Mapping[str, str]) -> GoogleObjects:
     """Open a bucket.
 
     Raises:
-        ValueError: the file holds no credentials, or none are found.
-        OSError: the file cannot be read.
+        ValueError, OSError, google.auth.exceptions.DefaultCredentialsError: there are no credentials that may be used.
     """
-    session = AuthorizedSession(_credentials(options.get("credentials_file")))
-    for scheme in ("http://", "https://"):
-        session.mount(scheme, HTTPAdapter(pool_connections=4, pool_maxsize=CONNECTIONS_KEPT))
-    return GoogleObjects(
-        session, options.get("endpoint", HOST), bucket, options.get("storage_class"), options.get("predefined_acl")
-    )
-
-
-def _credentials(file: str | None) -> Any:
-    if file is None:
-        return google.auth.default(scopes=SCOPES)[0]
-    try:
-        said = json.loads(Path(file).read_bytes())
-        if said["type"] == "service_account":
-            return service_account.Credentials.from_service_account_info(said, scopes=SCOPES)
-        if said["type"] == "authorized_user":
-            return UserCredentials.from_authorized_user_info(said, scopes=SCOPES)
-        return google.auth.load_credentials_from_dict(said, scopes=SCOPES)[0]
-    except (ValueError, KeyError, TypeError, google.auth.exceptions.GoogleAuthError) as error:
-        raise ValueError(f"credentials-file {file} holds no credentials: {type(error).__name__}") from None
+    endpoint, acl = options.get("endpoint", HOST), options.get("predefined_acl")
+    session = requests.Session()
+    if is_of_cloud("gs", endpoint):
+        session = AuthorizedSession(credentials(options.get("credentials_file"), FULL_CONTROL if acl else READ_WRITE))
+    prepare(session)
+    return GoogleObjects(session, endpoint, bucket, options.get("storage_class"), acl)
 
 
 def _related(boundary: str, about: Mapping[str, str], content: bytes) -> bytes:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from schemas.config.sink.storage_hosts import check_who_asks
 from schemas.masking import is_secret_name, without
 
 _LOCAL = ("file", "local")
@@ -100,6 +101,7 @@ def parse_storage_uri(uri: str) -> StorageUri:
     if "role" in options and "arn" not in options["role"]:
         raise ValueError("has the parameter external-id without role-arn")
     _check_encryption(options)
+    check_who_asks(protocol, options)
     path = unquote(parts.path).strip("/")
     root = f"{parts.netloc}/{path}" if path else parts.netloc
     public = f"{parts.scheme}://{root}"
@@ -158,7 +160,10 @@ def _endpoint(suffix: str = "") -> _Put:
     def put(options: Options, value: str) -> None:
         if not value:
             return
-        parts = urlsplit(value if "://" in value else f"https://{value}")
+        try:
+            parts = urlsplit(value if "://" in value else f"https://{value}")
+        except ValueError:  # its text shows the host
+            parts = urlsplit("")
         if parts.scheme not in ("http", "https") or not parts.netloc or "@" in parts.netloc:
             raise ValueError("has an endpoint that is no https://host")
         if parts.query or parts.fragment:

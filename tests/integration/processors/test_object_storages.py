@@ -21,7 +21,7 @@ from schemas.config.sink.storage_uri import parse_storage_uri
 from schemas.sink.topic import sink_topic
 from sorters.cut.claim_store import ClaimBucket
 from tests.support.storages.azurite import ACCOUNT, KEY, azurite
-from tests.support.storages.google_storage import give_token, google_storage, write_service_account
+from tests.support.storages.google_storage import TOKENS, google_storage, hosts_of_google, write_service_account
 from tests.support.storages.recording_proxy import Recording, Request, recorded
 from tests.support.topics.storage_lives import SETTINGS, Files, apply_with_crashes, check_files, info_of, write_topic
 from tests.support.topics.storage_topic import topic_of
@@ -38,23 +38,19 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def server(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Recording]:
+def server(kind: str, request: pytest.FixtureRequest) -> Iterator[Recording]:
     """The server, behind one that records what it is asked."""
     with recorded(request.getfixturevalue("azurite" if kind == "azure" else "google_storage")) as recording:
-        if kind == "gs":
-            recording.answer = give_token
-            write_service_account(tmp_path / "account.json", recording.address)
         yield recording
 
 
 @pytest.fixture
-def uri(kind: str, server: Recording, tmp_path: Path) -> Callable[[str], str]:
+def uri(kind: str, server: Recording) -> Callable[[str], str]:
     """Make the URI of a folder of the bucket ``rows``."""
 
     def made(folder: str, more: str = "") -> str:
         if kind == "gs":
-            given = f"endpoint={server.address}/storage/v1/&credentials-file={tmp_path}/account.json"
-            return f"gs://rows/{folder}?protocol=csv&{given}{more}"
+            return f"gs://rows/{folder}?protocol=csv&endpoint={server.address}/storage/v1/{more}"
         make_container(server.address)
         given = f"endpoint={server.address}/{ACCOUNT}&account-name={ACCOUNT}&account-key={quote(KEY, safe='')}"
         return f"azure://rows/{folder}?protocol=csv&{given}{more}"
@@ -151,16 +147,18 @@ def test_bucket_that_is_not_there_is_an_error_that_shows_no_secret(uri: Callable
             store.get("file")
 
 
-@pytest.mark.parametrize("kind", ["gs"])
 @pytest.mark.parametrize("content", [b"x", LONG], ids=["at once", "in parts"])
 def test_google_is_told_class_and_acl_by_who_the_file_says(
-    server: Recording, uri: Callable[..., str], content: bytes
+    google_storage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes
 ) -> None:
-    store = ObjectStore(parse_storage_uri(uri("told", "&storage-class=NEARLINE&predefined-acl=projectPrivate")))
-    store.put("file", [content])
+    write_service_account(tmp_path / "account.json", TOKENS)
+    parameters = "storage-class=NEARLINE&predefined-acl=projectPrivate"
+    store = ObjectStore(parse_storage_uri(f"gs://rows/told?{parameters}&credentials-file={tmp_path}/account.json"))
+    with hosts_of_google(google_storage, tmp_path, monkeypatch) as server:
+        store.put("file", [content])
     (begun,) = server.of("POST", "/upload/storage/v1/b/rows/o?")
     assert "predefinedAcl=projectPrivate" in begun.target
-    assert begun.headers["authorization"] == "Bearer given-token"
+    assert {request.headers["authorization"] for request in [*server.of("PUT"), begun]} == {"Bearer given-token"}
     said = begun.body.partition(b"\r\n\r\n")[2].partition(b"\r\n--")[0] if len(content) == 1 else begun.body
     assert json.loads(said) == {"name": "told/file", "storageClass": "NEARLINE"}
     (asked,) = server.of("POST", "/token")
@@ -191,9 +189,8 @@ def test_azure_is_told_the_encryption_with_each_request(
     with recorded(azurite, tmp_path) as server:
         monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(tmp_path / "ca.pem"))
         monkeypatch.setenv("AZURE_STORAGE_ACCOUNT", ACCOUNT)
-        monkeypatch.setenv("AZURE_STORAGE_KEY", KEY)
         make_container(server.address)
-        given = f"azblob://rows/sealed?endpoint={server.address}/{ACCOUNT}"
+        given = f"azblob://rows/sealed?endpoint={server.address}/{ACCOUNT}&account-key={quote(KEY, safe='')}"
         store = ObjectStore(parse_storage_uri(f"{given}&encryption-key={ENCRYPTION_KEY}"))
         store.put("file", [content])
         assert store.get("file") == content

@@ -1,17 +1,21 @@
 """Google's storage on loopback, played by an emulator, and a service account whose tokens a test gives out."""
 
 import json
+import socket
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.rsa import generate_private_key
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from compose.ports import LOOPBACK, free_ports
-from tests.support.storages.recording_proxy import Request
+from tests.support.storages.recording_proxy import Recording, Request, recorded
 
 TOKEN_PATH = "/token"
+TOKENS = "https://oauth2.googleapis.com"
 
 
 @pytest.fixture(scope="module")
@@ -26,6 +30,24 @@ def google_storage() -> Iterator[str]:
         yield f"{LOOPBACK}:{port}"
     finally:
         server.stop()
+
+
+@contextmanager
+def hosts_of_google(server: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Recording]:
+    """Let the names of Google's own hosts lead to ``host:port`` in this process, by TLS, with tokens given out."""
+    with recorded(server, folder, ("storage.googleapis.com", "oauth2.googleapis.com")) as recording:
+        recording.answer = give_token
+        port, known = int(recording.address.rpartition(":")[2]), socket.getaddrinfo
+
+        def looked_up(host: Any, asked: Any, *more: Any, **named: Any) -> Any:
+            to = (LOOPBACK, port) if str(host).endswith(".googleapis.com") else (host, asked)
+            return known(*to, *more, **named)
+
+        monkeypatch.setattr(socket, "getaddrinfo", looked_up)
+        monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(folder / "ca.pem"))
+        for name in ("no_proxy", "NO_PROXY"):
+            monkeypatch.setenv(name, "*")
+        yield recording
 
 
 def write_service_account(file: Path, address: str) -> None:

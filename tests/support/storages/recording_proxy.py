@@ -41,8 +41,14 @@ class Recording:
 
 
 @contextmanager
-def recorded(server: str, tls: Path | None = None) -> Iterator[Recording]:
-    """Stand before ``host:port``, by TLS with an authority of its own in that folder (``ca.pem``) if one is given."""
+def recorded(server: str, tls: Path | None = None, hosts: tuple[str, ...] = (LOOPBACK,)) -> Iterator[Recording]:
+    """Stand before ``host:port``, by TLS with an authority of its own in that folder (``ca.pem``) if one is given.
+
+    Args:
+        server: who answers, unless ``answer`` does.
+        tls: the folder.
+        hosts: names that the certificate is for.
+    """
     recording = Recording("")
 
     class Handler(BaseHTTPRequestHandler):
@@ -58,7 +64,8 @@ def recorded(server: str, tls: Path | None = None) -> Iterator[Recording]:
             self.send_response(status)
             for name, value in answered:
                 if name.lower() not in _OF_A_CONNECTION:
-                    self.send_header(name, value)
+                    to = value.replace("http:", f"{scheme}:", 1) if name.lower() == "location" else value
+                    self.send_header(name, to)
             self.send_header("Content-Length", str(len(content)))
             self.end_headers()
             if self.command != "HEAD":
@@ -72,7 +79,7 @@ def recorded(server: str, tls: Path | None = None) -> Iterator[Recording]:
     proxy = ThreadingHTTPServer((LOOPBACK, 0), Handler)
     scheme = "http"
     if tls is not None:
-        pair = Authority(tls).issue("proxy")
+        pair = Authority(tls).issue("proxy", hosts=hosts)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(pair.cert, pair.key)
         proxy.socket, scheme = context.wrap_socket(proxy.socket, server_side=True), "https"

@@ -81,8 +81,9 @@ def test_gcs_uri_tells_what_ticdcs_parameters_say() -> None:
     parsed = parse_storage_uri("gcs://b/p?storage-class=NEARLINE&predefined_acl=private&credentials-file=/k.json")
     assert parsed.options == {"storage_class": "NEARLINE", "predefined_acl": "private", "credentials_file": "/k.json"}
     assert parsed.extra == "gcs"
-    for endpoint in ("http://h:9", "http://h:9/", "http://h:9/storage/v1/"):
-        assert parse_storage_uri(f"gs://b?endpoint={endpoint}").options == {"endpoint": "http://h:9"}
+    for host in ("http://127.0.0.1:9", "https://storage.me-central2.rep.googleapis.com"):
+        for endpoint in (host, f"{host}/", f"{host}/storage/v1/"):
+            assert parse_storage_uri(f"gs://b?endpoint={endpoint}").options == {"endpoint": host}
 
 
 def test_s3_uri_addresses_by_host_only_where_it_says_so() -> None:
@@ -100,7 +101,7 @@ def test_s3_uri_addresses_by_host_only_where_it_says_so() -> None:
         ("gcs://b/p?credentials-file=/k.json", "gs", "b/p", {"credentials_file": "/k.json"}),
         ("gs://b", "gs", "b", {}),
         ("azure://c/p?account-name=n&account-key=k", "az", "c/p", {"account_name": "n", "account_key": "k"}),
-        ("azure://c?endpoint=https://n.blob.example/", "az", "c", {"endpoint": "https://n.blob.example"}),
+        ("azure://c?endpoint=n.blob.core.windows.net/", "az", "c", {"endpoint": "https://n.blob.core.windows.net"}),
         ("azblob://c?sas-token=t", "az", "c", {"sas_token": "t"}),
     ],
 )

@@ -26,10 +26,7 @@ _MICROSECONDS_MAX = 999_999
 _YEAR_MAX, _HOURS_MAX = 9999, 999
 """What the byte matrices have room for, and MySQL knows less; the packed form can hold more, in corrupt rows."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_ZONE_STEP_S = 900
-_QUARTERS_SINCE_S = 2 * 366 * 86_400 + 31 * 86_400
-"""From February 1972 on every zone of the tz database has offsets of whole quarters of an hour, and changes them at
-such; Liberia was the last."""
+_HOUR_S = 3_600
 
 
 def _field(packed: Packed, shift: int, mask: int) -> IntArray:
@@ -134,7 +131,7 @@ def no_calendar_times(packed: Packed) -> BoolArray:
 
 
 def in_zone(packed: Packed, zone: tzinfo) -> Packed:
-    """Move packed UTC TIMESTAMPs into ``zone``; the zero time stays. Asks the zone once per quarter of an hour seen."""
+    """Move packed UTC TIMESTAMPs into ``zone``; the zero time stays. Asks the zone twice per hour seen."""
     if zone is UTC or not len(packed):
         return packed
     year, month, day, hour, minute, second, micro = unpack(packed)
@@ -155,10 +152,21 @@ def utc_of(local: IntArray, zone: tzinfo) -> IntArray:
 
 
 def _offsets_s(epoch: IntArray, zone: tzinfo) -> IntArray:
-    step_s = _ZONE_STEP_S if len(epoch) and epoch.min() >= _QUARTERS_SINCE_S else 1
-    steps, step_index = np.unique(epoch // step_s, return_inverse=True)
-    offsets = np.array([_offset_s(int(step) * step_s, zone) for step in steps.tolist()], np.int64)
-    by_row: IntArray = offsets[step_index.reshape(-1)]
+    """Return the offset of each moment. Clocks change at any minute (00:01 in St. John's), but not twice in an hour: an
+    hour that begins and ends with one offset has it throughout, and of any other each second that is seen is asked for.
+    """
+    hours, hour_index = np.unique(epoch // _HOUR_S, return_inverse=True)
+    hour_index = hour_index.reshape(-1)
+    starts_s = (hours * _HOUR_S).tolist()
+    first = np.array([_offset_s(start_s, zone) for start_s in starts_s], np.int64)
+    last = np.array([_offset_s(start_s + _HOUR_S - 1, zone) for start_s in starts_s], np.int64)
+    by_row: IntArray = first[hour_index]
+    changes = first != last
+    if changes.any():
+        rows = np.flatnonzero(changes[hour_index])
+        seconds, second_index = np.unique(epoch[rows], return_inverse=True)
+        offsets = np.array([_offset_s(second, zone) for second in seconds.tolist()], np.int64)
+        by_row[rows] = offsets[second_index.reshape(-1)]
     return by_row
 
 

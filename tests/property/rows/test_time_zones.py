@@ -61,6 +61,8 @@ def changes_of(zone: ZoneInfo, year: int) -> list[int]:
 @example(name="America/New_York", year=2024, others=[86_400])
 @example(name="Pacific/Apia", year=2011, others=[86_400])
 @example(name="Mexico/BajaNorte", year=1974, others=[126_698_400])
+@example(name="America/St_Johns", year=2007, others=[86_400 * 10_000])
+@example(name="Antarctica/Casey", year=2022, others=[86_400 * 10_000])
 def test_moments_move_into_a_zone_and_back_as_the_standard_library_moves_them(
     name: str, year: int, others: list[int]
 ) -> None:

@@ -57,7 +57,11 @@ class ColumnVersion:
     stored: bool
     comment: str
     in_key: bool
-    """The row key holds the whole value: a part of the clustered primary key, neither collated nor a prefix."""
+    """The row key tells the value, whatever the cluster's collations: a part of the clustered primary key, neither
+    collated nor a prefix."""
+    whole_in_key: bool
+    """It is a part of the clustered primary key, and no prefix: what no row value holds the key does. Of a collated
+    one the value holds it where the cluster has new collations, for then the key has its sort key; else the key."""
     default_is_expression: bool = False
     """``default`` is the text of an expression that TiDB evaluates for each row, such as ``nextval(`d`.`sq`)``."""
     hidden: bool = False

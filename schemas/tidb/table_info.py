@@ -249,6 +249,7 @@ def _column(raw: JsonObject, offset: int, cdc_flag: CdcFlag, *, whole_in_key: bo
             stored=bool(raw.get("generated_stored")),
             comment=text_in(raw, "comment"),
             in_key=whole_in_key and not needs_restored_data(tp, charset, collation),
+            whole_in_key=whole_in_key,
             default_is_expression=bool(raw.get("default_is_expr")),
             hidden=bool(raw.get("hidden")),
         )

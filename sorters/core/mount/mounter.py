@@ -170,7 +170,7 @@ def _in_keys(part: _PartRows, values: dict[int, KeyValues], zone: tzinfo) -> dic
     return {
         offset: KeyColumn(part.table.columns[offset], key_values, part.names, zone)
         for offset, key_values in values.items()
-        if part.table.columns[offset].in_key
+        if part.table.columns[offset].whole_in_key
     }
 
 

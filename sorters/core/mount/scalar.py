@@ -4,6 +4,7 @@ A column's value comes from the row value; if it is not there, from the row key;
 (docs/formats/tidb-encoding.md §3.3). The old value is read with the same schema as the new one, as TiCDC does.
 """
 
+from collections.abc import Container
 from dataclasses import dataclass
 from datetime import UTC, tzinfo
 
@@ -116,8 +117,7 @@ def mount_columns(table: TableVersion, row_key: RowKey, value: bytes, zone: tzin
     """
     values = _columns_in_value(table, value, zone)
     if any(table.columns[offset].id not in values for offset in table.key_columns):
-        for column_id, part in _columns_in_key(table, row_key, zone).items():
-            values.setdefault(column_id, part)
+        values |= _columns_in_key(table, row_key, zone, values)
     return tuple(
         values[column.id] if column.id in values else absent_value_in_zone(column, zone) for column in table.columns
     )
@@ -149,8 +149,8 @@ def _columns_in_value(table: TableVersion, value: bytes, zone: tzinfo) -> dict[i
     return values
 
 
-def _columns_in_key(table: TableVersion, row_key: RowKey, zone: tzinfo) -> dict[int, Value]:
-    """Return the columns that the key holds whole; sort keys of collated text and prefixes are left out."""
+def _columns_in_key(table: TableVersion, row_key: RowKey, zone: tzinfo, known: Container[int]) -> dict[int, Value]:
+    """Return the columns that the key holds whole, but those of the ids ``known``: of these it may hold sort keys."""
     if table.handle_kind is HandleKind.INT:
         column = table.columns[table.key_columns[0]]
         return {column.id: value_of_datum(column, row_key.int_handle(), zone)}
@@ -162,7 +162,7 @@ def _columns_in_key(table: TableVersion, row_key: RowKey, zone: tzinfo) -> dict[
     values = dict[int, Value]()
     for offset, datum in zip(table.key_columns, datums, strict=True):
         column = table.columns[offset]
-        if column.in_key and datum.value is not None:
+        if column.whole_in_key and column.id not in known and datum.value is not None:
             values[column.id] = value_of_datum(column, datum.value, zone)
     return values
 

@@ -7,11 +7,16 @@ import pyarrow as pa
 import pytest
 
 from schemas.changes import RowChanges
+from schemas.ids import TableId, Ts
+from schemas.tidb.codec import encode_bytes
+from schemas.tidb.keys import row_key
 from schemas.tidb.row_v2 import decode_row_v2, encode_row_v2
 from schemas.tidb.table import TableVersion
+from schemas.tidb.table_info import table_version
 from sorters.core.encode.canal.json import CanalJsonEncoder
 from sorters.core.mount import RowKind, mount
 from sorters.core.mount.scalar import CorruptRowError
+from tests.support.recorded.ddl_jobs import column, index, table_info
 from tests.support.recorded.mounting import benchmark_rows, row_changes
 from tests.support.recorded.recording import CommittedChange
 
@@ -119,3 +124,33 @@ def test_mount_of_no_rows_gives_no_parts(wide10: tuple[TableVersion, RowChanges]
     encoded = CanalJsonEncoder().encode_rows(mounted, encoded_at_ms=1)
     assert len(encoded.rows) == len(encoded.keys) == len(encoded.values) == 0
     assert np.array_equal(mounted.kind, [])
+
+
+def key_of(number: int) -> bytes:
+    return row_key(TableId(77), b"\x01" + encode_bytes(b"Key %d " % number) + b"\x01" + encode_bytes(b"x" * number))
+
+
+@pytest.mark.parametrize("count", [3, 60])
+def test_clustered_key_of_strings_stands_in_the_key_alone_where_new_collations_are_off(count: int) -> None:
+    columns = [
+        column(1, "a", tp=15, not_null=True, flag=2, charset="utf8mb4", collation="utf8mb4_bin"),
+        column(2, "b", tp=15, not_null=True, flag=2, charset="utf8mb4", collation="utf8mb4_general_ci"),
+        column(3, "v"),
+    ]
+    info = table_info(
+        77,
+        "t",
+        columns=columns,
+        indexes=[index(1, "PRIMARY", [0, 1], unique=True, primary=True)],
+        is_common_handle=True,
+    )
+    table = table_version(info, schema_id=2, schema="d", version=Ts(10))
+    value, old = encode_row_v2({3: b"\x05"}), encode_row_v2({3: b"\x04"})
+    rows = row_changes(
+        table.table_id,
+        [CommittedChange(20 + at, 19, key_of(at), "put", value, old, txn_source=0) for at in range(count)],
+    )
+    (part,) = mount(table, rows).parts
+    expected = [[b"Key %d " % at for at in range(count)], [b"x" * at for at in range(count)]]
+    for side in (part.new_columns(), part.old_columns()):
+        assert [each.text.to_pylist() for each in side[:2]] == expected

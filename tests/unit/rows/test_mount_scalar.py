@@ -226,14 +226,15 @@ def test_unknown_columns_in_the_row_are_ignored() -> None:
     assert mount(table_of(), encode_row_v2({1: b"\x05", 77: b"x", 78: None})) == {"id": 5}
 
 
-def test_collated_key_column_is_never_taken_from_its_sort_key() -> None:
+def test_collated_key_column_is_taken_from_the_key_where_the_row_has_none() -> None:
+    """With new collations the row has it, and the key its sort key; without them the key alone has it, as it is."""
     columns = [text(1, "a", not_null=True, flag=2), column(2, "b", not_null=True, flag=2)]
     primary = index(1, "PRIMARY", [0, 1], unique=True, primary=True)
     info = table_info(100, "t", columns=columns, indexes=[primary], is_common_handle=True)
     table = table_version(info, schema_id=2, schema="d", version=Ts(10))
     key = row_key(TableId(100), b"\x01" + encode_bytes(b"SORT") + b"\x03" + (1 << 63 | 8).to_bytes(8, "big"))
     assert mount(table, encode_row_v2({1: b"sort"}), key=key) == {"a": b"sort", "b": 8}
-    assert mount(table, encode_row_v2({}), key=key) == {"a": b"", "b": 8}
+    assert mount(table, encode_row_v2({}), key=key) == {"a": b"SORT", "b": 8}
 
 
 def test_float_that_is_no_number_becomes_zero() -> None:

@@ -164,12 +164,29 @@ def test_check_refuses_what_two_servers_may_read_differently(text: str) -> None:
         check_statement(text)
 
 
-@pytest.mark.parametrize("text", ["", "a - - b", "'-- ; # /*' `\"`", "a /*T![x] b 'c' */ d", "1-1", "a--1", "'\\'"])
+@pytest.mark.parametrize("text", ["", "a - - b", "'-- ; # /*' `\"`", "a /*T![ttl] b 'c' */ d", "1-1", "a--1", "'\\'"])
 def test_check_takes_one_statement(text: str) -> None:
     check_statement(text)
 
 
-FRAGMENTS = ["'", '"', "`", "\\", "/*", "/*!", "/*!40101 ", "/*M!", "/*T!", "/*T![ttl] ", "/*+", "*/", ";", "--", "-- "]
+FRAGMENTS = [
+    "'",
+    '"',
+    "`",
+    "\\",
+    "/*",
+    "/*!",
+    "/*!40101 ",
+    "/*M!",
+    "/*T!",
+    "/*T![ttl] ",
+    "/*T![x] ",
+    "/*+",
+    "*/",
+    ";",
+    "--",
+    "-- ",
+]
 FRAGMENTS += [
     "#",
     "\n",

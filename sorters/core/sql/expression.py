@@ -127,7 +127,7 @@ def _predicate(cursor: Cursor, charset: str) -> str:
     if cursor.accept("LIKE"):
         return f"{negated} LIKE {_operand(cursor, charset)}"
     if cursor.accept("COLLATE"):
-        return f" COLLATE {cursor.expect_kind(TokenKind.WORD).text.lower()}"
+        return f" COLLATE {cursor.plain_word(TokenKind.WORD).lower()}"
     return ""
 
 
@@ -180,7 +180,7 @@ def _word_operand(cursor: Cursor, charset: str) -> str:
         amount = expression(cursor, charset)
         return f"INTERVAL {amount} {_one_of(cursor, *_UNITS)}"
     if token.text.startswith("_") and cursor.peek(1).kind is TokenKind.STRING:
-        introducer = cursor.take().upper
+        introducer = cursor.plain_word(TokenKind.WORD).upper()
         return introducer + quote_string(cursor.take().text)
     if token.upper == "CASE":
         return _case(cursor, charset)
@@ -193,7 +193,7 @@ def _word_operand(cursor: Cursor, charset: str) -> str:
 
 
 def _call(cursor: Cursor, charset: str) -> str:
-    name = cursor.take().upper
+    name = cursor.plain_word(TokenKind.WORD).upper()
     cursor.expect_symbol("(")
     if name == "CAST":
         operand = expression(cursor, charset)

@@ -3,12 +3,14 @@
 A server reads text by its own rules: its sql_mode says what a quotation mark and a backslash are, and what is a comment
 to one server another runs (``/*! … */``, ``/*M! … */``, ``/*T! … */``). So text that a user wrote is never handed on.
 :func:`plain_statement` writes it anew from the tokens that TiDB read: names in back quotes, strings with doubled quotes
-and backslashes that mean themselves, no comment but TiDB's own special ones. :func:`check_statement` reads what is to
-be sent, by other rules than those it was written with, and refuses all but one statement.
+and backslashes that mean themselves, no comment but TiDB's own special ones, of features that TiDB knows.
+:func:`check_statement` reads what is to be sent, by other rules than those it was written with, and refuses all but one
+statement.
 """
 
 import re
 
+from sorters.core.sql.features import is_run
 from sorters.core.sql.tokens import (
     MODE_HIGH_NOT_PRECEDENCE,
     MODE_IGNORE_SPACE,
@@ -53,8 +55,6 @@ def plain_statement(sql: str, sql_mode: int) -> str:
             opened = lexeme.text
             text = f" {opened} " if opened.startswith("/*T!") else " "
         elif lexeme.group == "close":
-            if not opened:
-                raise UnsupportedSqlError("the end of no comment")
             text, opened = (" */ " if opened.startswith("/*T!") else " "), ""
         elif lexeme.token is None:
             text = " "
@@ -102,6 +102,8 @@ def check_statement(sql: str) -> None:
             comment_end = sql.find("*/", at)
             if comment_end < 0:
                 raise UnsupportedSqlError("an open comment")
+            if not is_run(match.group(), sql[at:comment_end]):
+                raise UnsupportedSqlError(f"{match.group()}, which not every TiDB reads alike")
         elif match.lastgroup == "bad":
             raise UnsupportedSqlError(f"{match.group()!r} outside of quotes")
 

@@ -1,7 +1,8 @@
 """SQL text to tokens, and a cursor over them: as much of MySQL's lexer as DDL statements need.
 
-Executable comments (``/*! … */``, ``/*T! … */``, ``/*T![feature] … */``) are read as the SQL in them; all others are
-skipped, also MariaDB's (``/*M! … */``), as TiDB does (``pkg/parser/lexer.go``, ``startWithSlash``).
+Executable comments (``/*! … */``, ``/*T! … */``, ``/*T![feature] … */`` of features that TiDB knows) are read as the
+SQL in them; all others are skipped, also MariaDB's (``/*M! … */``), as TiDB does (``pkg/parser/lexer.go``,
+``startWithSlash``). Whatever is read here and was skipped there would run at the destination, and nobody was asked.
 """
 
 import re
@@ -10,6 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, Protocol
+
+from sorters.core.sql.features import is_run
 
 _DEPTH_MAX = 40
 MODE_REAL_AS_FLOAT = 1 << 0
@@ -50,27 +53,30 @@ class SqlToken:
 
     @property
     def upper(self) -> str:
-        """The word for comparison; '' for anything that can be no keyword."""
-        return self.text.upper() if self.kind is TokenKind.WORD else ""
+        """The word for comparison; '' for anything that can be no keyword, as what another letter than A to Z is in:
+        some have capitals of ours.
+        """
+        return self.text.upper() if self.kind is TokenKind.WORD and self.text.isascii() else ""
 
 
 _END = SqlToken(TokenKind.END, "")
 _SCANNER = re.compile(
     r"""
-    (?P<space>\s+|--(?=\s|$)[^\n]*|\#[^\n]*)
-    |(?P<open>/\*(?:!(?:\d{5,6})?|T!(?:\[[\w,]*\])?))
+    (?P<space>\s+|--(?=\s|\Z)[^\n]*|\#[^\n]*)
+    |(?P<open>/\*(?:!(?:\d{5})?|T!(?:\[[\w$\x80-\U0010ffff]+(?:,[\w$\x80-\U0010ffff]+)*\])?))
     |(?P<close>\*/)
     |(?P<comment>/\*.*?\*/)
     |(?P<unclosed>/\*)
     |(?P<bits>0x[0-9a-fA-F]+\b|[xX]'[0-9a-fA-F]*'|0b[01]+\b|[bB]'[01]*')
-    |(?P<number>(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?(?![\w$]))
+    |(?P<number>(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?(?![\w$\x80-\U0010ffff]))
     |(?P<name>`(?:[^`]|``)*+`)
     |(?P<quote>['"])
     |(?P<word>[\w$\x80-\U0010ffff]+)
     |(?P<symbol><=>|->>|->|<<|>>|<=|>=|<>|!=|:=|&&|\|\||[-+*/%&|^~!=<>().,;@:?])
     """,
-    re.VERBOSE | re.DOTALL,
+    re.VERBOSE | re.DOTALL | re.ASCII,  # to TiDB a space or a digit beyond ASCII is part of a name
 )
+_PLAIN_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NO_TOKENS = frozenset({"space", "open", "close", "comment"})
 _ESCAPES = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a"}
 
@@ -88,15 +94,29 @@ def lexemes(sql: str, sql_mode: int = 0) -> Iterator[Lexeme]:
     """Yield all pieces of a text, in order.
 
     Raises:
-        UnsupportedSqlError: text that is no token, or an open quote.
+        UnsupportedSqlError: text that is no token, an open quote, the end of no comment, or a comment of which nobody
+            knows whether TiDB has run it.
     """
-    at = 0
+    at, is_open = 0, False
     while at < len(sql):
         match = _SCANNER.match(sql, at)
         if match is None or match.lastgroup == "unclosed":
             raise UnsupportedSqlError(f"no token at {sql[at : at + 20]!r}")
         start, at = at, match.end()
         text, group, token = match.group(), str(match.lastgroup), None
+        if group == "open":
+            at = _skipped(sql, text, at)
+            if at == match.end():
+                is_open = True
+            else:
+                group = "comment"
+        elif group == "close" and not is_open:
+            # No end of anything: a star, and behind it a comment.
+            if not sql.startswith("/*", start + 1):
+                raise UnsupportedSqlError("the end of no comment")
+            text, group, at = "*", "symbol", start + 1
+        elif group == "close":
+            is_open = False
         if group == "quote":
             string, at = _string(sql, start, text, sql_mode)
             is_name = text == '"' and sql_mode & MODE_ANSI_QUOTES
@@ -108,6 +128,21 @@ def lexemes(sql: str, sql_mode: int = 0) -> Iterator[Lexeme]:
         elif group not in _NO_TOKENS:
             token = SqlToken(TokenKind(group), text)
         yield Lexeme(group, sql[start:at], token)
+
+
+def _skipped(sql: str, opening: str, at: int) -> int:
+    """Return where to read on behind the opening of a special comment: behind its end, if TiDB skips it.
+
+    Raises:
+        UnsupportedSqlError: nobody knows whether TiDB does, or the end is missing.
+    """
+    end = sql.find("*/", at)
+    runs = is_run(opening, sql[at:] if end < 0 else sql[at:end])
+    if runs is None:
+        raise UnsupportedSqlError(f"{opening} with what is not of that feature: versions of TiDB read it differently")
+    if not runs and end < 0:
+        raise UnsupportedSqlError("an open comment")
+    return at if runs else end + 2
 
 
 def tokenize(sql: str, sql_mode: int = 0) -> list[SqlToken]:
@@ -304,6 +339,17 @@ class Cursor:
 
     def _part(self) -> str:
         return self.expect_kind(TokenKind.WORD, TokenKind.NAME).text
+
+    def plain_word(self, *kinds: TokenKind) -> str:
+        """Take a token of one of these kinds and return its text, which may be written out without quotes.
+
+        Raises:
+            UnsupportedSqlError: something else comes, or a string that is more than one word.
+        """
+        text = self.expect_kind(*kinds).text
+        if not _PLAIN_WORD.fullmatch(text):
+            raise UnsupportedSqlError(f"{text!r} is no word")
+        return text
 
     def at_end(self) -> bool:
         """Tell whether all tokens are taken."""

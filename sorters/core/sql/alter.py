@@ -158,10 +158,10 @@ def _convert(cursor: Cursor, charset: str) -> str:
     cursor.expect("TO")
     if not cursor.accept("CHARSET"):
         cursor.expect("CHARACTER", "SET")
-    text = f"CONVERT TO CHARACTER SET {cursor.expect_kind(TokenKind.WORD, TokenKind.STRING).text.upper()}"
+    text = f"CONVERT TO CHARACTER SET {cursor.plain_word(TokenKind.WORD, TokenKind.STRING).upper()}"
     if cursor.accept("COLLATE"):
         cursor.accept_symbol("=")
-        text += f" COLLATE {cursor.expect_kind(TokenKind.WORD, TokenKind.STRING).text.upper()}"
+        text += f" COLLATE {cursor.plain_word(TokenKind.WORD, TokenKind.STRING).upper()}"
     return text
 
 
@@ -196,7 +196,7 @@ def _exchange(cursor: Cursor, charset: str) -> str:
 def _setting(name: str) -> Callable[[Cursor, str], str]:
     def restorer(cursor: Cursor, charset: str) -> str:
         cursor.accept_symbol("=")
-        return f"{name} = {cursor.expect_kind(TokenKind.WORD).text.upper()}"
+        return f"{name} = {cursor.plain_word(TokenKind.WORD).upper()}"
 
     return restorer
 

@@ -121,7 +121,7 @@ def _attributes(cursor: Cursor) -> str:
         elif cursor.accept("BINARY"):
             binary = True
         elif cursor.accept("CHARACTER", "SET") or cursor.accept("CHARSET"):
-            charset = cursor.expect_kind(TokenKind.WORD, TokenKind.STRING).text.upper()
+            charset = cursor.plain_word(TokenKind.WORD, TokenKind.STRING).upper()
         else:
             break
     marks = (" UNSIGNED" if unsigned else "", " ZEROFILL" if zerofill else "", " BINARY" if binary else "")
@@ -145,7 +145,7 @@ def _option(cursor: Cursor, charset: str) -> str:
     if cursor.accept("COMMENT"):
         return "COMMENT " + quote_string(cursor.expect_kind(TokenKind.STRING).text)
     if cursor.accept("COLLATE"):
-        return "COLLATE " + cursor.expect_kind(TokenKind.WORD, TokenKind.STRING).text.lower()
+        return "COLLATE " + cursor.plain_word(TokenKind.WORD, TokenKind.STRING).lower()
     if cursor.accept("AUTO_RANDOM"):
         return f"/*T![auto_rand] AUTO_RANDOM{_length(cursor).replace(',', ', ')} */"
     return _key_option(cursor) or _expression_option(cursor, charset)
@@ -167,7 +167,7 @@ def default_value(cursor: Cursor, charset: str) -> str:
 
 def _literal(cursor: Cursor, charset: str) -> str:
     """Restore one literal only: what follows a DEFAULT is the next option, such as NOT NULL."""
-    has_introducer = cursor.peek().text.startswith("_") and cursor.peek(1).kind is TokenKind.STRING
+    has_introducer = cursor.peek().upper.startswith("_") and cursor.peek(1).kind is TokenKind.STRING
     tokens = [cursor.take() for _ in range(1 + has_introducer)]
     return expression(Cursor(tokens), charset)
 

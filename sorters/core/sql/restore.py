@@ -108,10 +108,10 @@ def _database_options(cursor: Cursor) -> str:
         cursor.accept("DEFAULT")
         if cursor.accept("CHARACTER", "SET") or cursor.accept("CHARSET"):
             cursor.accept_symbol("=")
-            options += f" CHARACTER SET = {cursor.expect_kind(TokenKind.WORD, TokenKind.STRING).text.lower()}"
+            options += f" CHARACTER SET = {cursor.plain_word(TokenKind.WORD, TokenKind.STRING).lower()}"
         elif cursor.accept("COLLATE"):
             cursor.accept_symbol("=")
-            options += f" COLLATE = {cursor.expect_kind(TokenKind.WORD, TokenKind.STRING).text.lower()}"
+            options += f" COLLATE = {cursor.plain_word(TokenKind.WORD, TokenKind.STRING).lower()}"
         elif cursor.accept("ENCRYPTION"):
             cursor.accept_symbol("=")
             options += f" ENCRYPTION = {quote_string(cursor.expect_kind(TokenKind.STRING).text)}"
@@ -157,7 +157,7 @@ def _create_index(kind: str) -> Callable[[Cursor, str], str]:
     def restorer(cursor: Cursor, charset: str) -> str:
         exists = "/*T! IF NOT EXISTS  */" if cursor.accept("IF", "NOT", "EXISTS") else ""
         name = cursor.name()
-        index_type = cursor.expect_kind(TokenKind.WORD).text.upper() if cursor.accept_any("USING", "TYPE") else ""
+        index_type = cursor.plain_word(TokenKind.WORD).upper() if cursor.accept_any("USING", "TYPE") else ""
         cursor.expect("ON")
         table = cursor.table_name()
         parts = key_parts(cursor, charset)

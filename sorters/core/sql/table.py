@@ -5,7 +5,7 @@ Placement policies are left out, and TTL_ENABLE is always OFF, as TiCDC wants it
 """
 
 from sorters.core.sql.expression import expression, expressions
-from sorters.core.sql.tokens import Cursor, TokenKind, UnsupportedSqlError, quote_string
+from sorters.core.sql.tokens import Cursor, SqlToken, TokenKind, UnsupportedSqlError, quote_string
 
 _INT_OPTIONS = frozenset(
     {"AVG_ROW_LENGTH", "CHECKSUM", "DELAY_KEY_WRITE", "KEY_BLOCK_SIZE", "MAX_ROWS", "MIN_ROWS", "TABLE_CHECKSUM"}
@@ -72,7 +72,7 @@ def index_options(cursor: Cursor, index_type: str = "") -> str:
             cursor.accept_symbol("=")
             size = f"KEY_BLOCK_SIZE={cursor.integer()}"
         elif cursor.accept_any("USING", "TYPE"):
-            index_type = cursor.expect_kind(TokenKind.WORD).text.upper()
+            index_type = cursor.plain_word(TokenKind.WORD).upper()
         elif cursor.accept("COMMENT"):
             comment = "COMMENT " + quote_string(cursor.expect_kind(TokenKind.STRING).text)
         elif word := cursor.accept_any("VISIBLE", "INVISIBLE"):
@@ -88,7 +88,7 @@ def index_options(cursor: Cursor, index_type: str = "") -> str:
 def _key(cursor: Cursor, symbol: str, charset: str) -> str:
     exists = "/*T!  IF NOT EXISTS */" if cursor.accept("IF", "NOT", "EXISTS") else ""
     name = "" if cursor.at_symbol("(") or cursor.at_words("USING") else cursor.name()
-    index_type = cursor.expect_kind(TokenKind.WORD).text.upper() if cursor.accept_any("USING", "TYPE") else ""
+    index_type = cursor.plain_word(TokenKind.WORD).upper() if cursor.accept_any("USING", "TYPE") else ""
     name = symbol or name
     parts = key_parts(cursor, charset)
     return exists + (f" {name}" if name else "") + parts + index_options(cursor, index_type)
@@ -145,7 +145,7 @@ def table_option(cursor: Cursor) -> list[str] | None:
         word = cursor.peek().upper
     if cursor.accept("CHARACTER", "SET") or cursor.accept_any("CHARSET"):
         cursor.accept_symbol("=")
-        return ["DEFAULT CHARACTER SET = " + cursor.expect_kind(TokenKind.WORD, TokenKind.STRING).text.upper()]
+        return ["DEFAULT CHARACTER SET = " + cursor.plain_word(TokenKind.WORD, TokenKind.STRING).upper()]
     cursor.take()
     if word == "PLACEMENT":
         cursor.expect("POLICY")
@@ -155,13 +155,16 @@ def table_option(cursor: Cursor) -> list[str] | None:
     cursor.accept_symbol("=")
     match word:
         case "COLLATE":
-            return ["DEFAULT COLLATE = " + cursor.expect_kind(TokenKind.WORD, TokenKind.STRING).text.upper()]
+            return ["DEFAULT COLLATE = " + cursor.plain_word(TokenKind.WORD, TokenKind.STRING).upper()]
         case "ENGINE":
-            return ["ENGINE = " + (cursor.expect_kind(TokenKind.WORD, TokenKind.STRING).text or "''")]
+            if cursor.peek() == SqlToken(TokenKind.STRING, ""):
+                return ["ENGINE = " + quote_string(cursor.take().text)]
+            # TiDB looks at the engine of a table and never at a partition's, so that may be any string.
+            return ["ENGINE = " + cursor.plain_word(TokenKind.WORD, TokenKind.STRING)]
         case "AUTO_INCREMENT":
             return [f"AUTO_INCREMENT = {cursor.integer()}"]
         case "ROW_FORMAT":
-            return [f"ROW_FORMAT = {cursor.expect_kind(TokenKind.WORD).text.upper()}"]
+            return [f"ROW_FORMAT = {cursor.plain_word(TokenKind.WORD).upper()}"]
         case "TTL":
             return _ttl(cursor)
         case "TTL_ENABLE":

@@ -144,7 +144,46 @@ def _query(job: DdlJob, change: TableChange) -> str:
         return f"DROP TABLE {_quoted(table)}"
     if job.type is DdlType.DROP_VIEW:
         return f"DROP VIEW {_quoted(table)}"
+    if job.type is DdlType.RENAME_TABLE and change.pre and change.post and not _renames(job, change.pre, change.post):
+        return _rename_query(change)
     return job.query
+
+
+def _renames(job: DdlJob, pre: StoredTable, post: StoredTable) -> bool:
+    """Tell whether a job's query names its table, and its new name, and no other: text does not decide what is renamed
+    at the destination.
+    """
+    names = _NamesSeen()
+    try:
+        restore(job.query, charset=job.charset, sql_mode=job.sql_mode, names=names)
+    except UnsupportedSqlError:
+        return False
+    whole = [[table.schema.lower(), table.table.lower()] for table in (pre, post)]
+    return len(names.tables) == len(whole) and all(
+        name[-len(seen) :] == seen for name, seen in zip(whole, names.tables, strict=True)
+    )
+
+
+class _NamesSeen:
+    """Keeps the names of a statement's tables, in lower case; all names stay."""
+
+    view_select = ""
+
+    def __init__(self) -> None:
+        self.tables: list[list[str]] = []
+
+    def schema(self, name: str) -> str:
+        return name
+
+    def table(self, parts: list[str]) -> list[str]:
+        self.tables.append([part.lower() for part in parts])
+        return parts
+
+    def without_alias(self) -> None:
+        pass
+
+    def column(self, parts: list[str]) -> list[str]:
+        return parts
 
 
 def _rename_query(change: TableChange) -> str:

@@ -85,6 +85,7 @@ class Connector:
                 read_timeout=max(1, round(mysql.read_timeout_s)),
                 write_timeout=max(1, round(mysql.write_timeout_s)),
                 ssl=self._tls(),
+                allows_key_retrieval=mysql.allow_public_key_retrieval,
             )
         except pymysql.MySQLError as error:
             raise general_error(error, address=f"{self.server.host}:{self.server.port}") from error

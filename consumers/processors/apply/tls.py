@@ -3,6 +3,8 @@
 Certificates are read anew when their files have changed: who rotates them restarts nothing.
 """
 
+import ipaddress
+import socket
 import ssl
 from collections.abc import Iterable
 from functools import lru_cache
@@ -10,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pymysql.connections
-from pymysql.constants import CR
+from pymysql.constants import CLIENT, CR
 
 from schemas.config.sink.mysql import MysqlConfig
 
@@ -22,34 +24,81 @@ else:
 CONTEXTS_MAX = 64
 ASKING_PLUGINS: Final = frozenset({b"mysql_clear_password", b"dialog"})
 """Ways of a server to ask for the password itself."""
+_SHA256: Final = "sha256_password"
+_FULL_KEY_REQUEST: Final = b"\x02"
+"""``caching_sha2_password`` asks for the key of a server that does not know the user's hash yet, to encrypt with it."""
 _Stamps = tuple[int, ...]
 
 
 class DatabaseConnection(_PyMySqlConnection):
-    """PyMySQL's, which uses TLS unasked where the server has it: that proves no name, so it needs no authorities."""
+    """PyMySQL's, which uses TLS unasked where the server has it: that proves no name, so it needs no authorities.
+
+    A server learns the password where TLS proves its name. ``caching_sha2_password`` and ``sha256_password`` tell it
+    to any server over TLS, and without TLS to whoever hands out a public key; here to one of this machine, or by leave.
+    """
 
     packet_bytes_max: int
     """The longest packet that the server takes from this session; who has set the session up says it."""
     ctx: ssl.SSLContext
     _secure: bool
     """Whether this connection is over TLS already."""
+    _auth_plugin_name: str
+    """What the server has greeted with."""
+    _sock: socket.socket
+    server_capabilities: int
+
+    def __init__(self, *, allows_key_retrieval: bool = False, **arguments: Any) -> None:
+        """``allows_key_retrieval``: the two that are named above may tell any server the password."""
+        self._allows_key_retrieval = allows_key_retrieval
+        super().__init__(**arguments)
 
     def _create_ssl_ctx(self, sslp: object) -> ssl.SSLContext:
         """Overrides PyMySQL's, which reads all authorities and then checks nothing."""
         return sslp if isinstance(sslp, ssl.SSLContext) else _unproven()
 
+    def _request_authentication(self) -> None:
+        """Overrides PyMySQL's, which answers a greeting of ``sha256_password`` with the password."""
+        if self._auth_plugin_name == _SHA256:
+            self._check_retrieval(_SHA256)
+        super()._request_authentication()  # type: ignore[misc]
+
     def _process_auth(self, plugin_name: bytes, auth_packet: Any, handler: Any = None) -> Any:
         """Overrides PyMySQL's, which says the password to any server that asks for it; MySQL's own client wants to be
         allowed that, by ``--enable-cleartext-plugin``.
         """
-        if plugin_name in ASKING_PLUGINS and not (self._secure and self.ctx.check_hostname):
-            text = (
-                f"the server asks for the password itself ({plugin_name.decode()}), which only one is told whose name"
-            )
-            raise pymysql.err.OperationalError(
-                CR.CR_AUTH_PLUGIN_CANNOT_LOAD, f"{text} TLS proves: give ssl-ca, or a scheme with +ssl"
-            )
+        if plugin_name in ASKING_PLUGINS and not self._is_proven():
+            raise _refusal(plugin_name.decode(), "give ssl-ca, or a scheme with +ssl")
+        if plugin_name == _SHA256.encode():
+            self._check_retrieval(_SHA256)
         return super()._process_auth(plugin_name, auth_packet, handler)  # type: ignore[misc]
+
+    def write_packet(self, payload: bytes) -> None:
+        """Overrides PyMySQL's: whatever plugin is at work, what leaves is looked at here. Only what proves who we are
+        is written as a packet; statements go another way.
+        """
+        password = bytes(self.password)
+        if password and payload in (password, password + b"\0", _FULL_KEY_REQUEST) and not self._is_proven():
+            self._check_retrieval("caching_sha2_password")
+        super().write_packet(payload)
+
+    def _is_proven(self) -> bool:
+        return self._secure and self.ctx.check_hostname
+
+    def _check_retrieval(self, plugin: str) -> None:
+        # The context says what TLS is going to prove; a greeting comes before it.
+        will_prove = bool(self.ssl and self.server_capabilities & CLIENT.SSL and self.ctx.check_hostname)
+        if not (self._allows_key_retrieval or will_prove or not self.password or _is_loopback(self._sock)):
+            hint = "give ssl-ca, a scheme with +ssl, or allow-public-key-retrieval=true in the sink URI"
+            raise _refusal(plugin, hint)
+
+
+def _refusal(plugin: str, hint: str) -> pymysql.err.OperationalError:
+    text = f"the server asks for the password itself ({plugin}), which only one is told whose name TLS proves: {hint}"
+    return pymysql.err.OperationalError(CR.CR_AUTH_PLUGIN_CANNOT_LOAD, text)
+
+
+def _is_loopback(connected: socket.socket) -> bool:
+    return ipaddress.ip_address(connected.getpeername()[0].partition("%")[0]).is_loopback
 
 
 def tls_context(mysql: MysqlConfig) -> ssl.SSLContext:

@@ -1,4 +1,7 @@
-"""``[sink.mysql-config]`` and the parameters of a ``mysql://`` or ``tidb://`` sink URI: TiCDC's keys and defaults."""
+"""``[sink.mysql-config]`` and the parameters of a ``mysql://`` or ``tidb://`` sink URI: TiCDC's keys and defaults.
+
+``allow-public-key-retrieval`` alone is not TiCDC's: the word is MySQL Connector/J's.
+"""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -23,6 +26,8 @@ class MysqlConfig:
     ssl_ca: str | None = None
     ssl_cert: str | None = None
     ssl_key: str | None = None
+    allow_public_key_retrieval: bool = False
+    """``caching_sha2_password`` and ``sha256_password`` may tell the password to a server that TLS does not prove."""
     time_zone: str | None = None
     """Of sessions that run DDL, for defaults of TIMESTAMP columns; rows are written in UTC. None: the changefeed's;
     empty: the server's."""
@@ -58,6 +63,7 @@ MYSQL_URI_PARAMS: dict[str, tuple[str, ...]] = {
             "ssl-ca",
             "ssl-cert",
             "ssl-key",
+            "allow-public-key-retrieval",
             "time-zone",
             "write-timeout",
             "read-timeout",

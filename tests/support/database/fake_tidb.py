@@ -17,6 +17,8 @@ _TLS = 1 << 11
 _CAPABILITIES = 0x00FFF7DF & ~_TLS
 _TEXT, _NUMBER = 0xFD, 0x08
 _UTF8MB4, _BINARY = 45, 63
+FAST_PATH = b"\x01\x03"
+"""What ``caching_sha2_password`` says to who has proved himself by his hash; nothing answers it."""
 
 Rows = Sequence[Sequence[str | bytes | None]]
 
@@ -47,8 +49,12 @@ class FakeTidb:
         tls: ssl.SSLContext | None = None,
         plugin: bytes = b"",
         prompt: bytes = b"",
+        greeting: bytes = b"mysql_native_password",
+        more: Sequence[bytes] = (),
     ) -> None:
-        """``plugin``: a way to prove who one is to which the server turns, with ``prompt`` as the first word of it."""
+        """``plugin``: a way to prove who one is to which the server turns, with ``prompt`` as the first word of it, and
+        ``more`` of what it says then; it begins with that of ``greeting``.
+        """
         self.answered: list[bytes] = []
         """What clients have answered to that."""
         self.said: list[str] = []
@@ -84,15 +90,19 @@ class FakeTidb:
                 self.request.close()  # over TLS it is not the one that the server knows
 
             def _shake_hands(self) -> None:
-                self._send(0, _handshake(version, _CAPABILITIES | (_TLS if tls is not None else 0)))
+                self._send(0, _handshake(version, _CAPABILITIES | (_TLS if tls is not None else 0), greeting))
                 number, body = self._receive()
                 if tls is not None and int.from_bytes(body[:4], "little") & _TLS:
                     self.request = tls.wrap_socket(self.request, server_side=True)
-                    number, _ = self._receive()
-                if plugin:
-                    self._send(number + 1, b"\xfe" + plugin + b"\0" + prompt)
                     number, body = self._receive()
+                if greeting != b"mysql_native_password":
                     outer.answered.append(body)
+                for said in ([b"\xfe" + plugin + b"\0" + prompt] if plugin else []) + list(more):
+                    self._send(number + 1, said)
+                    number += 1
+                    if said != FAST_PATH:
+                        number, body = self._receive()
+                        outer.answered.append(body)
                 self._send(number + 1, _ok())
 
             def _send(self, number: int, *bodies: bytes) -> None:
@@ -131,11 +141,11 @@ class FakeTidb:
         self._server.server_close()
 
 
-def _handshake(version: str, capabilities: int) -> bytes:
+def _handshake(version: str, capabilities: int, greeting: bytes) -> bytes:
     low, high = capabilities & 0xFFFF, capabilities >> 16
     return (
         b"\x0a" + version.encode() + b"\0" + struct.pack("<I", 7) + b"a" * 8 + b"\0"
-        + struct.pack("<HBHH", low, 45, 2, high) + bytes([21]) + bytes(10) + b"b" * 12 + b"\0mysql_native_password\0"
+        + struct.pack("<HBHH", low, 45, 2, high) + bytes([21]) + bytes(10) + b"b" * 12 + b"\0" + greeting + b"\0"
     )  # fmt: skip
 
 

@@ -7,7 +7,8 @@ TIDEBUS_SECRET_KEY_FILE. Who has a key takes no node in the clear, unless ``--ac
 TIDEBUS_ACCEPT_UNSEALED) says so: whoever may write to ZooKeeper could send rows, and secrets by reference, anywhere.
 
 **References** reach only what was meant for it: variables whose names begin with TIDEBUS_SECRET_, and files in the
-folder that TIDEBUS_SECRET_DIR names. Else whoever may create changefeeds could read any file of the machine.
+folder that TIDEBUS_SECRET_DIR names. Else whoever may create changefeeds could read any file of the machine. They stand
+only where a secret belongs (:mod:`schemas.config.parse.references`): else the API would show what is meant.
 """
 
 import base64
@@ -28,7 +29,6 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from edges.secret_file import read_secret_lines
 from schemas.config.changefeed import load_changefeed
-from schemas.config.parse.references import with_secrets
 from schemas.config.settings import ChangefeedConfig
 from schemas.errors import Action, BusError
 from schemas.masking import mask_uri
@@ -171,8 +171,7 @@ def load_with_secrets(info: ChangefeedInfo) -> ChangefeedConfig:
         SecretReferenceError: a reference names nothing.
         ConfigError: see :func:`schemas.config.changefeed.load_changefeed`.
     """
-    sink_uri, config = with_secrets(info.sink_uri, info.config, resolve)
-    return load_changefeed(sink_uri, config)
+    return load_changefeed(info.sink_uri, info.config, resolve=resolve)
 
 
 def resolve(kind: str, name: str) -> str:

@@ -1,7 +1,7 @@
 """``tidebus explain``: what a changefeed would do with each table, before it is created."""
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -87,11 +87,21 @@ def recorded_schemas(folder: Path, ts: Ts | None) -> tuple[SchemaStore, Ts]:
     return store, at
 
 
-def explained(config: ChangefeedConfig, schemas: SchemaStore, ts: Ts, *, ask_sink: bool) -> Explanation:
+def explained(
+    config: ChangefeedConfig,
+    schemas: SchemaStore,
+    ts: Ts,
+    *,
+    ask_sink: bool,
+    sink: Mapping[str, str | int | bool] | None = None,
+) -> Explanation:
     """Explain a changefeed.
 
     Args:
+        config: its settings, of which the answer tells; secrets that references stand for have no place in them.
+        schemas, ts: its tables as they stand then.
         ask_sink: look at the sink's brokers for the topics that are there.
+        sink: how they are reached, in librdkafka's words; None: as the settings say.
 
     Raises:
         ConfigError: the sink is no Kafka.
@@ -103,7 +113,7 @@ def explained(config: ChangefeedConfig, schemas: SchemaStore, ts: Ts, *, ask_sin
     topics: dict[str, SinkTopicLimits] | None = None
     if ask_sink:
         admin = TopicAdmin(
-            librdkafka_options(config),
+            librdkafka_options(config) if sink is None else sink,
             partitions=None,
             replication=config.kafka.replication_factor,
             auto_create=False,

@@ -26,7 +26,6 @@ from edges.secrets import load_with_secrets, resolve
 from edges.zookeeper.access import ZooKeeperAccess
 from schemas.config.changefeed import load_changefeed
 from schemas.config.parse.duration import Seconds
-from schemas.config.parse.references import with_secrets
 from schemas.config.settings import ChangefeedConfig
 from schemas.errors import ConfigError
 from schemas.ids import Ts
@@ -254,9 +253,8 @@ def _zone(info: ChangefeedInfo) -> str:
 
 
 def _connector(dsn: str, option: str) -> Connector:
-    uri, _ = with_secrets(dsn, {}, resolve)
     try:
-        config = load_changefeed(uri)
+        config = load_changefeed(dsn, resolve=resolve)
     except ConfigError as error:
         # What was given is not shown: before a scheme anything may stand, a password too.
         raise ConfigError(f"{option} is no address of a database: {error.message}") from None

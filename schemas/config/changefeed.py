@@ -21,13 +21,16 @@ from schemas.config.not_yet import (
 from schemas.config.notes import notes_for
 from schemas.config.parse.nesting import LEVELS_MAX, nests_too_deep
 from schemas.config.parse.origin import Origin, Path
-from schemas.config.parse.references import with_stand_ins
+from schemas.config.parse.references import Resolve, has_references, with_secrets, with_stand_ins
 from schemas.config.parse.section import read_section
 from schemas.config.parse.toml_lines import key_lines
 from schemas.config.rules import check_changefeed
 from schemas.config.settings import ChangefeedConfig, ChangefeedFile
 from schemas.config.sink.sink_uri import parse_sink_uri
 from schemas.errors import ConfigError
+
+_WHERE = ("key", "sink_uri_parameter", "where", "file", "line")
+"""Fields of an error that say where a setting stands, and nothing of its value."""
 
 
 def parse_changefeed_text(text: str, *, file: str | None = None) -> tuple[dict[str, object], Origin]:
@@ -66,26 +69,58 @@ def _malformed(reason: str, text: str, file: str | None) -> ConfigError:
 
 
 def load_changefeed(
-    sink_uri: str, toml: Mapping[str, object] | str | None = None, *, file: str | None = None
+    sink_uri: str,
+    toml: Mapping[str, object] | str | None = None,
+    *,
+    file: str | None = None,
+    resolve: Resolve | None = None,
 ) -> ChangefeedConfig:
     """Read and check a changefeed's settings.
 
     Args:
         sink_uri: where to; its parameters override the file's settings.
-            References to secrets are checked by a stand-in: ``edges.secrets`` resolves them for who connects.
         toml: the changefeed file, as text or as its parsed table (``ChangefeedInfo.config``). None: all defaults.
         file: the file's name, for errors.
+        resolve: finds the secrets that references stand for, for who connects (``edges.secrets``); what it raises is
+            raised. None: stand-ins are checked, and stand in what is returned.
 
     Raises:
         ConfigError: malformed TOML or URI, an unknown key, a value or a combination that is not allowed. ``fields``
-            name the key in full and, where it stands in a text, file and line. Secrets are never in it.
+            name the key in full and, where it stands in a text, file and line. Secrets are never in it, nor what a
+            reference stands for.
         NotSupportedYetError: TiCDC knows the setting, and this version would ignore it.
     """
     table, origin = toml or {}, Origin(file=file)
     if isinstance(toml, str):
         table, origin = parse_changefeed_text(toml, file=file)
     assert not isinstance(table, str)
-    sink_uri, table = with_stand_ins(sink_uri, table)
+    if resolve is None or not (has_references(sink_uri) or has_references(table)):
+        return _checked(*with_stand_ins(sink_uri, table, origin), origin)
+    secret_uri, secret_table = with_secrets(sink_uri, table, resolve, origin)
+    checked = _checked(*with_stand_ins(sink_uri, table, origin), origin)
+    return _resolved(checked, secret_uri, secret_table, origin)
+
+
+def _resolved(
+    checked: ChangefeedConfig, sink_uri: str, table: Mapping[str, object], origin: Origin
+) -> ChangefeedConfig:
+    """Check what has passed with stand-ins with the secrets themselves, of which no error says a word."""
+    where: dict[str, object]
+    try:
+        config = _checked(sink_uri, table, origin)
+    except ConfigError as error:
+        where = {name: error.fields[name] for name in _WHERE if name in error.fields}
+    else:
+        server, stood_in = config.uri.server, checked.uri.server
+        if server is None or stood_in is None or server.user == stood_in.user:
+            return config
+        server = dataclasses.replace(server, hides_user=True)
+        return dataclasses.replace(config, uri=dataclasses.replace(config.uri, server=server))
+    # Outside of the block: the error with the secret in it is no context of this one.
+    raise ConfigError("a secret that a reference stands for is not allowed in its place", **where)
+
+
+def _checked(sink_uri: str, table: Mapping[str, object], origin: Origin) -> ChangefeedConfig:
     uri, overrides, names = parse_sink_uri(sink_uri)
     origin = dataclasses.replace(origin, uri_params=names)
     merged = without_unread_tables(table, origin)

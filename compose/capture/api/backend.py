@@ -60,7 +60,7 @@ from consumers.control.owner.figures.service_figures import RunningService, runn
 from edges.secrets import SecretReferenceError, resolve
 from edges.zookeeper.session import Session
 from schemas.config.changefeed import load_changefeed
-from schemas.config.parse.references import with_secrets
+from schemas.config.client_options import librdkafka_options
 from schemas.config.settings import ChangefeedConfig
 from schemas.config.sink.schemes import is_lake_scheme, sink_scheme
 from schemas.ddl.schema_change import StoredTable
@@ -302,15 +302,15 @@ class ApiBackend:
 
     def explain(self, request: FeedRequest) -> dict[str, object]:
         addresses = self._addresses
-        config, tries_sinks = load_changefeed(request.sink_uri or "", request.config), addresses.tries_sinks
+        config = load_changefeed(request.sink_uri or "", request.config)
         if not config.uri.brokers:
             return as_json(destined(config, *raw_log_schemas(addresses.kafka, addresses.upstream, request.start_ts)))
-        if tries_sinks:
+        sink: Mapping[str, str | int | bool] | None = None  # connects; the answer is made of settings without secrets
+        if addresses.tries_sinks:
             with contextlib.suppress(SecretReferenceError):  # the sink is left to who has its secrets
-                uri, table = with_secrets(request.sink_uri or "", request.config or {}, resolve)
-                config = load_changefeed(uri, table)
+                sink = librdkafka_options(load_changefeed(request.sink_uri or "", request.config, resolve=resolve))
         schemas, at = raw_log_schemas(addresses.kafka, addresses.upstream, request.start_ts)
-        return as_json(explained(config, schemas, at, ask_sink=tries_sinks))
+        return as_json(explained(config, schemas, at, ask_sink=sink is not None, sink=sink))
 
     def first_messages(self, request: FeedRequest) -> dict[str, object]:
         config = load_changefeed(request.sink_uri or "", request.config)

@@ -86,6 +86,7 @@ class Connector:
                 write_timeout=max(1, round(mysql.write_timeout_s)),
                 ssl=self._tls(),
                 allows_key_retrieval=mysql.allow_public_key_retrieval,
+                hides_user=self.server.hides_user,
             )
         except pymysql.MySQLError as error:
             raise general_error(error, address=f"{self.server.host}:{self.server.port}") from error

@@ -27,6 +27,10 @@ ASKING_PLUGINS: Final = frozenset({b"mysql_clear_password", b"dialog"})
 _SHA256: Final = "sha256_password"
 _FULL_KEY_REQUEST: Final = b"\x02"
 """``caching_sha2_password`` asks for the key of a server that does not know the user's hash yet, to encrypt with it."""
+_OF_USERS: Final = frozenset({1044, 1045, 1130, 1142, 1143, 1184, 1203, 1226, 1227, 1370, 1449, 1698, 1820, 1862, 3118})
+"""Numbers of a server's errors that are about users: most of them name one."""
+_NAMED_CHARS: Final = 8
+"""So much of a user's name shows that a text names it: servers cut long ones."""
 _Stamps = tuple[int, ...]
 
 
@@ -47,10 +51,27 @@ class DatabaseConnection(_PyMySqlConnection):
     _sock: socket.socket
     server_capabilities: int
 
-    def __init__(self, *, allows_key_retrieval: bool = False, **arguments: Any) -> None:
-        """``allows_key_retrieval``: the two that are named above may tell any server the password."""
+    def __init__(self, *, allows_key_retrieval: bool = False, hides_user: bool = False, **arguments: Any) -> None:
+        """Connect.
+
+        Args:
+            allows_key_retrieval: the two that are named above may tell any server the password.
+            hides_user: no error may name the user, who came by a reference to a secret.
+            arguments: PyMySQL's.
+        """
         self._allows_key_retrieval = allows_key_retrieval
+        self._hidden = str(arguments["user"])[:_NAMED_CHARS] if hides_user else ""
         super().__init__(**arguments)
+
+    def _read_packet(self, *args: Any) -> Any:
+        """Overrides PyMySQL's, whose errors are in the server's words: these may name the user, or its beginning."""
+        try:
+            return super()._read_packet(*args)  # type: ignore[no-untyped-call]
+        except pymysql.MySQLError as error:
+            number = error.args[0] if error.args else 0
+            if self._hidden and (number in _OF_USERS or any(self._hidden in str(part) for part in error.args)):
+                error.args = (number, "what the server says may name the user, whom a reference to a secret hides")
+            raise
 
     def _create_ssl_ctx(self, sslp: object) -> ssl.SSLContext:
         """Overrides PyMySQL's, which reads all authorities and then checks nothing."""

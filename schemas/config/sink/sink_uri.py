@@ -3,7 +3,7 @@
 import difflib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from urllib.parse import unquote, unquote_plus
 
 from schemas.config.parse.origin import NotSupportedYetError, Path, UriText
@@ -51,12 +51,14 @@ class DatabaseServer:
 
     host: str
     port: int
-    user: str
+    user: str = field(repr=False)
     password: Secret
     tls: bool
     """The scheme asks for it."""
     is_tidb: bool
     """The scheme says that it is a TiDB."""
+    hides_user: bool = False
+    """The user came by a reference to a secret: nobody is shown it, not in what the server says either."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping
 from typing import Final
 
 from schemas.config.parse.duration import Seconds, parse_duration
+from schemas.config.parse.origin import Path
 from schemas.config.parse.section import fields_by_key
 from schemas.config.settings import ChangefeedFile
 from schemas.masking import MASK, is_secret_name, mask_uri
@@ -76,24 +77,29 @@ def given_up(config: Mapping[str, object]) -> frozenset[str]:
 
 def kept_secrets(
     config: dict[str, object], stored: Mapping[str, object], gone: Collection[str] = frozenset()
-) -> dict[str, object]:
-    """Return a file's table that a client has sent with the stored values where it sends the masks that it was shown.
+) -> tuple[dict[str, object], frozenset[Path]]:
+    """Return a file's table that a client has sent with the stored values where it sends the masks that it was shown,
+    and the settings where it does.
 
     `cdc cli changefeed update` sends all that it was shown. A table of ours alone (``sorter``), which it does not
     know, stays, unless it is among ``gone``.
     """
-    kept = {key: stored[key] for key in OURS if key in stored and key not in config and key not in gone}
-    return {**_unmasked_table(config, stored), **kept}
+    ours = {key: stored[key] for key in OURS if key in stored and key not in config and key not in gone}
+    kept: set[Path] = set()
+    return {**_unmasked_table(config, stored, (), kept), **ours}, frozenset(kept)
 
 
-def _unmasked_table(sent: Mapping[str, object], stored: Mapping[str, object]) -> dict[str, object]:
-    return {key: _unmasked(value, stored.get(key)) for key, value in sent.items()}
+def _unmasked_table(
+    sent: Mapping[str, object], stored: Mapping[str, object], path: Path, kept: set[Path]
+) -> dict[str, object]:
+    return {key: _unmasked(value, stored.get(key), (*path, key), kept) for key, value in sent.items()}
 
 
-def _unmasked(sent: object, stored: object) -> object:
+def _unmasked(sent: object, stored: object, path: Path, kept: set[Path]) -> object:
     if isinstance(sent, Mapping):
-        return _unmasked_table(sent, stored if isinstance(stored, Mapping) else {})
+        return _unmasked_table(sent, stored if isinstance(stored, Mapping) else {}, path, kept)
     if isinstance(sent, str) and isinstance(stored, str) and MASK in sent and sent in (MASK, mask_uri(stored)):
+        kept.add(path)
         return stored
     return sent
 

@@ -8,12 +8,15 @@ checkpoint in ``status``.
 
 import logging
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import replace
 
 from kazoo.exceptions import BadVersionError, KazooException, NodeExistsError, NoNodeError, RolledBackError
 
 from consumers.control.changefeeds.asked_images import NOTHING_ASKED, decode_asked, encode_asked
+from consumers.control.changefeeds.config_change import UPDATABLE as UPDATABLE  # callers of the verbs have it from here
+from consumers.control.changefeeds.config_change import ConfigChange as ConfigChange
+from consumers.control.changefeeds.config_change import UpdateRefusedError as UpdateRefusedError
+from consumers.control.changefeeds.config_change import configured as configured
 from consumers.control.changefeeds.image_requests import asked_for
 from consumers.control.changefeeds.kept_settings import readable_part
 from consumers.control.changefeeds.store import ChangefeedNotFoundError, ChangefeedStore
@@ -25,14 +28,11 @@ from edges.zookeeper.nodes import read_node
 from edges.zookeeper.progress import read_entries
 from edges.zookeeper.session import Session, ZooKeeperError
 from schemas.config.changefeed import load_changefeed
-from schemas.config.settings import ChangefeedConfig
-from schemas.config.zone import check_zone
 from schemas.errors import Action, BusError, ConfigError, CorruptDataError, decoding
 from schemas.ids import TableId, Ts
 from schemas.nodes.changefeed import (
     NAMESPACE_DEFAULT,
     ChangefeedInfo,
-    ChangefeedState,
     ChangefeedStatus,
     ZkPaths,
     decode_changefeed_status,
@@ -45,28 +45,11 @@ from schemas.rawlog.images import ImageMode
 
 log = logging.getLogger(__name__)
 
-UPDATABLE: frozenset[ChangefeedState] = frozenset({"stopped", "failed"})
-
-
-class UpdateRefusedError(BusError):
-    """The changefeed cannot be updated now, or there is nothing to update."""
-
-    code, action = "changefeed.update_refused", Action.STOP_CHANGEFEED
-
 
 class ResumeRefusedError(BusError):
     """The changefeed does not go on from where it stands: say from which checkpoint."""
 
     code, action = "changefeed.resume_refused", Action.STOP_CHANGEFEED
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConfigChange:
-    """Parts of a changefeed's settings; None: as they are. ``config`` is replaced as a whole, as TiCDC does."""
-
-    sink_uri: str | None = field(default=None, repr=False)
-    config: dict[str, Any] | None = field(default=None, repr=False)
-    target_ts: Ts | None = None
 
 
 def feed_of(info: ChangefeedInfo, status: ChangefeedStatus | None) -> Feed:
@@ -286,60 +269,6 @@ class ChangefeedControl:
             return lambda transaction: transaction.create(path, value)
         version = int(node[1].version)
         return lambda transaction: transaction.set_data(path, value, version)
-
-
-def configured(info: ChangefeedInfo, state: ChangefeedState, change: ConfigChange) -> ChangefeedInfo:
-    """Return the changefeed with a change of its settings.
-
-    Raises:
-        UpdateRefusedError: its state does not allow it, it changes nothing, or what the changefeed begins with.
-        ConfigError: the result is not allowed.
-    """
-    if state not in UPDATABLE:
-        raise UpdateRefusedError(
-            "only a stopped or failed changefeed can be updated; pause it first",
-            changefeed=info.changefeed_id,
-            state=state,
-        )
-    changed = replace(
-        info,
-        sink_uri=info.sink_uri if change.sink_uri is None else change.sink_uri,
-        config=info.config if change.config is None else change.config,
-        target_ts=info.target_ts if change.target_ts is None else change.target_ts,
-    )
-    if changed == info:
-        raise UpdateRefusedError("the settings are what they were; nothing to update", changefeed=info.changefeed_id)
-    config = load_changefeed(changed.sink_uri, changed.config)
-    part, before = readable_part(info) or (None, None)
-    if before is not None:
-        _check_what_stays(info, before, config)
-    if part is not info or before is None or config.sink.mysql.time_zone != before.sink.mysql.time_zone:
-        check_zone(config, info.time_zone)
-    if changed.target_ts is not None and changed.target_ts <= changed.start_ts:
-        raise ConfigError(
-            "target-ts must be above start-ts", key="target-ts", target_ts=changed.target_ts, start_ts=changed.start_ts
-        )
-    return changed
-
-
-def _check_what_stays(info: ChangefeedInfo, before: ChangefeedConfig, config: ChangefeedConfig) -> None:
-    """Refuse to change what a changefeed begins with."""
-    if (config.initial, config.initial_rules) != (before.initial, before.initial_rules):
-        raise UpdateRefusedError(
-            "what a changefeed begins with stays; ask for a table's rows by `tidebus table backfill`",
-            changefeed=info.changefeed_id,
-            key="initial",
-            is_now=before.initial,
-            asked=config.initial,
-        )
-    if config.state_proofs != before.state_proofs:
-        raise UpdateRefusedError(
-            "of which tables state proofs are carried stays: what happens in between would be in none",
-            changefeed=info.changefeed_id,
-            key="state-proofs",
-            is_now=", ".join(before.state_proofs),
-            asked=", ".join(config.state_proofs),
-        )
 
 
 def _check_proof(changefeed_id: str, feed: Feed, message: Pause | Resume | RemoveFeed) -> None:

@@ -1,8 +1,6 @@
 """Where a reference may stand in place of a secret, and what comes in its place."""
 
-import dataclasses
-from collections.abc import Iterator
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -11,15 +9,13 @@ from hypothesis import strategies as st
 from schemas.config.changefeed import load_changefeed
 from schemas.config.parse.origin import Path
 from schemas.config.parse.references import SECRET_URIS, with_secrets, with_stand_ins
-from schemas.config.parse.secret import Secret
-from schemas.config.parse.section import fields_by_key
-from schemas.config.settings import ChangefeedFile
 from schemas.config.sink.iceberg import ICEBERG_URI_PARAMS
 from schemas.config.sink.kafka import URI_PARAMS
 from schemas.config.sink.mysql import MYSQL_URI_PARAMS
 from schemas.config.sink.storage import STORAGE_URI_PARAMS
 from schemas.errors import ConfigError
 from schemas.masking import is_secret_name
+from tests.support.control.secret_settings import secret_settings
 
 WORD = "p@ss/w:rd?&%#+ é"
 REFERENCE = "${env:TIDEBUS_SECRET_X}"
@@ -34,16 +30,6 @@ OAUTH = {
 
 def word(kind: str, name: str) -> str:
     return WORD
-
-
-def secret_settings(section: Any = ChangefeedFile, path: Path = ()) -> Iterator[Path]:
-    for key, (_, hint) in fields_by_key(section).items():
-        kinds = [kind for kind in (hint, *get_args(hint)) if isinstance(kind, type)]
-        if any(issubclass(kind, Secret) for kind in kinds):
-            yield (*path, key)
-            continue
-        for kind in filter(dataclasses.is_dataclass, kinds):
-            yield from secret_settings(kind, (*path, key))
 
 
 def test_settings_that_take_references_are_those_whose_values_nobody_is_shown() -> None:

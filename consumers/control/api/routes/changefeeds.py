@@ -104,11 +104,13 @@ def update_feed(bus: Bus, namespace: Namespace, feed_id: FeedId, body: FeedBody 
     """
     wanted = feed_request(body or FeedBody())
     bus.check_upstream(wanted.pd_addresses)
-    if wanted.config is not None:
+    change = wanted.change()
+    if change.config is not None:
         stored = bus.feed(feed_id, namespace).info.config
         gone = given_up(body.replica_config or {}) if body else frozenset()
-        wanted = replace(wanted, config=kept_secrets(wanted.config, stored, gone))
-    bus.configure(feed_id, namespace, wanted.change())
+        config, kept = kept_secrets(change.config, stored, gone)
+        change = replace(change, config=config, kept=kept)
+    bus.configure(feed_id, namespace, change)
     return _noted(bus, bus.feed(feed_id, namespace))
 
 

@@ -1,5 +1,6 @@
 """``/api/v1``: what TiUP, TiDB Operator, dashboards and old scripts still call; lists come without a wrapper there."""
 
+from dataclasses import replace
 from http import HTTPStatus
 from typing import Annotated
 
@@ -18,6 +19,8 @@ from consumers.control.api.routes.changefeeds import (
     resume_feed,
     tasks_of,
 )
+from consumers.control.core.changefeeds.kept_secrets import secret_paths
+from schemas.config.parse.origin import Path
 from schemas.errors import ConfigError
 
 router = APIRouter(prefix="/api/v1", dependencies=[User], tags=["v1"])
@@ -103,19 +106,21 @@ def create_feed(bus: Bus, namespace: Namespace, body: FeedBodyV1) -> dict[str, o
 @router.put("/changefeeds/{changefeed_id}", summary="Update a changefeed", status_code=HTTPStatus.ACCEPTED)
 def update_feed(bus: Bus, namespace: Namespace, feed_id: FeedId, body: FeedBodyV1) -> dict[str, object]:
     """Change the settings that are given; only where it is stopped or has failed."""
-    bus.configure(feed_id, namespace, _request(body, _over_stored(bus.feed(feed_id, namespace), body)).change())
+    config, kept = _over_stored(bus.feed(feed_id, namespace), body)
+    bus.configure(feed_id, namespace, replace(_request(body, config).change(), kept=kept))
     return {}
 
 
-def _over_stored(feed: StoredFeed, body: FeedBodyV1) -> dict[str, object] | None:
-    """Return the stored settings with those given; None: none is given."""
+def _over_stored(feed: StoredFeed, body: FeedBodyV1) -> tuple[dict[str, object] | None, frozenset[Path]]:
+    """Return the stored settings with those given, and those with secrets that stay; None: none is given."""
     given, stored = body.table(), dict(feed.info.config)
     if not given:
-        return None
+        return None, frozenset()
     for key, value in given.items():
         under = stored.get(key)
         stored[key] = {**under, **value} if isinstance(under, dict) and isinstance(value, dict) else value
-    return kept_secrets(stored, feed.info.config)
+    config, masked = kept_secrets(stored, feed.info.config)
+    return config, masked | (frozenset(secret_paths(config)) - frozenset(secret_paths(given)))
 
 
 @router.delete("/changefeeds/{changefeed_id}", summary="Remove a changefeed", status_code=HTTPStatus.ACCEPTED)

@@ -46,7 +46,7 @@ from consumers.processors.apply.errors import (
     may_heal,
     reason,
 )
-from consumers.processors.apply.fingerprint import fingerprint
+from consumers.processors.apply.fingerprint import fingerprint, is_as_before
 from consumers.processors.apply.index_builder import IndexBuilder
 from consumers.processors.apply.resync import end_notes, run_step
 from consumers.processors.core.apply.ddl_jobs import DdlJob, JobVerdict, verdict
@@ -155,7 +155,7 @@ class DdlRunner:
             self._lock(connection)
             self.destination.check_revision(connection)
             before, noted_s = self.destination.noted(connection)
-            return self._job_done(connection, mark, noted_s) or fingerprint(connection, mark.ddl) != before
+            return self._job_done(connection, mark, noted_s) or not is_as_before(connection, mark.ddl, before)
         except pymysql.MySQLError as error:
             raise self._failed(error, mark) from error
         finally:
@@ -199,7 +199,7 @@ class DdlRunner:
         try:
             self._lock(connection, what)
             self.destination.check_revision(connection)
-            is_there = fingerprint(connection, index.ddl) != index.before
+            is_there = not is_as_before(connection, index.ddl, index.before)
             if not (is_there or self._job_done(connection, mark, index.noted_s)):
                 self._query(connection, index.ddl)
         except pymysql.MySQLError as error:

@@ -18,11 +18,29 @@ _TABLE_ID = (
     " WHERE LOWER(table_schema) = LOWER(%s) AND LOWER(table_name) = LOWER(%s)"
 )
 _AUTO_INCREMENT = re.compile(r" AUTO_INCREMENT=\d+")
-"""Moves with rows that somebody inserts; no DDL is told by it."""
+_AUTO_RANDOM_BASE = re.compile(r" /\*T!\[auto_rand_base\] AUTO_RANDOM_BASE=\d+ \*/")
+"""Both move with rows that somebody inserts; no DDL is told by them."""
 
 
 def fingerprint(connection: Connection, ddl: SqlDdl) -> str:
     """Return a digest of how the destination has what a DDL is about."""
+    return _digest(_AUTO_RANDOM_BASE.sub("", _all_shown(connection, ddl)))
+
+
+def is_as_before(connection: Connection, ddl: SqlDdl, before: str | None) -> bool:
+    """Tell whether the destination has what a DDL is about as it had it when ``before`` was noted.
+
+    A release before left AUTO_RANDOM's base in: what it noted and did not come to do must not be taken for done.
+    """
+    shown = _all_shown(connection, ddl)
+    return before in (_digest(_AUTO_RANDOM_BASE.sub("", shown)), _digest(shown))
+
+
+def _digest(shown: str) -> str:
+    return hashlib.sha256(shown.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def _all_shown(connection: Connection, ddl: SqlDdl) -> str:
     schemas = sorted({ddl.schema, ddl.pre_schema} - {""})
     parts = [_shown(connection, b"SHOW CREATE DATABASE " + quoted(schema)) for schema in schemas]
     for schema, table in sorted({(ddl.schema, ddl.table), (ddl.pre_schema, ddl.pre_table)}):
@@ -30,7 +48,7 @@ def fingerprint(connection: Connection, ddl: SqlDdl) -> str:
             parts.append(_shown(connection, b"SHOW CREATE TABLE " + quoted(schema) + b"." + quoted(table)))
     if ddl.ddl_type == DdlType.EXCHANGE_PARTITION and ddl.pre_table:
         parts.append(_rows_shown(connection, ddl.pre_schema, ddl.pre_table))
-    return hashlib.sha256("\n".join(parts).encode("utf-8", "surrogateescape")).hexdigest()
+    return "\n".join(parts)
 
 
 def _rows_shown(connection: Connection, schema: str, table: str) -> str:

@@ -1,5 +1,6 @@
 """What a TiDB destination is told, against what TiCDC told one; it answers by MySQL's protocol."""
 
+import hashlib
 import re
 from collections.abc import Callable, Mapping
 
@@ -11,7 +12,7 @@ from consumers.processors.apply.connection import Connector, is_tidb
 from consumers.processors.apply.ddl import DdlRunner
 from consumers.processors.apply.destination import DatabaseDestination
 from consumers.processors.apply.errors import DdlRefusedError, DestinationRefusedError, RecoverRefusedError
-from consumers.processors.apply.fingerprint import fingerprint
+from consumers.processors.apply.fingerprint import fingerprint, is_as_before
 from consumers.processors.core.apply.partition import DdlMark
 from consumers.processors.core.apply.statements import StatementSettings
 from consumers.processors.processor import ProcessorInputs, ProcessorOptions
@@ -159,6 +160,55 @@ def test_exchange_partition_at_a_tidb_is_noticed_by_the_tables_id(version: str) 
         assert fingerprint(connection, EXCHANGE) == before
         ids["ex"] = 120
         assert fingerprint(connection, EXCHANGE) != before
+        connection.close()
+
+
+ADD_INDEX = SqlDdl(
+    commit_ts=Ts(10),
+    ddl_type=DdlType.ADD_INDEX,
+    schema="rec",
+    table="t",
+    pre_schema="rec",
+    pre_table="t",
+    query="ALTER TABLE `t` ADD INDEX `i`(`v`)",
+)
+AUTO_RANDOM = (
+    "CREATE TABLE `t` (`id` bigint NOT NULL /*T![auto_rand] AUTO_RANDOM(5) */, `v` int%s) ENGINE=InnoDB"
+    "%s /*T![auto_id_cache] AUTO_ID_CACHE=1 */"
+)
+"""What a TiDB shows; its base is moved by the rows that a changefeed writes."""
+
+
+def of_a_table(shown: list[str]) -> Callable[[str], Answer]:
+    """Answer as a TiDB that shows a table so."""
+    known = tidb({})
+    return lambda sql: [("t", shown[0])] if sql.startswith("SHOW CREATE TABLE") else known(sql)
+
+
+def test_rows_of_an_auto_random_table_are_not_taken_for_its_ddl() -> None:
+    base = " /*T![auto_rand_base] AUTO_RANDOM_BASE=%d */"
+    shown = [AUTO_RANDOM % ("", "")]
+    with FakeTidb(of_a_table(shown)) as server:
+        connection = connected(server)
+        before = fingerprint(connection, ADD_INDEX)
+        for moved in (base % 30001, base % 60001):
+            shown[0] = AUTO_RANDOM % ("", moved)
+            assert is_as_before(connection, ADD_INDEX, before), moved
+        shown[0] = AUTO_RANDOM % (", KEY `i` (`v`)", base % 60001)
+        assert not is_as_before(connection, ADD_INDEX, before)
+        shown[0] = (AUTO_RANDOM % ("", "")).replace("CACHE=1", "CACHE=2")
+        assert not is_as_before(connection, ADD_INDEX, before), "of a DDL"
+        connection.close()
+
+
+def test_what_a_release_before_noted_of_an_auto_random_table_is_known() -> None:
+    shown = AUTO_RANDOM % ("", " /*T![auto_rand_base] AUTO_RANDOM_BASE=30001 */")
+    parts = [str((("name", "as ever"),)), str((("t", shown),))]
+    before = hashlib.sha256("\n".join(parts).encode()).hexdigest()
+    with FakeTidb(of_a_table([shown])) as server:
+        connection = connected(server)
+        assert is_as_before(connection, ADD_INDEX, before)
+        assert not is_as_before(connection, ADD_INDEX, None)
         connection.close()
 
 

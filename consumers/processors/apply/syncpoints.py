@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import pymysql
 
-from consumers.processors.apply.connection import Connection, execute, select
+from consumers.processors.apply.connection import Connection, execute, is_tidb, select
 from consumers.processors.apply.destination import DatabaseDestination
 from consumers.processors.apply.errors import general_error, may_heal
 from consumers.processors.core.apply.syncpoint import next_syncpoint
@@ -45,17 +45,17 @@ class SyncpointWriter:
         if select(connection, there, ("tidb_cdc", "syncpoint_v1"))[0][0] != 1:
             execute(connection, "CREATE DATABASE IF NOT EXISTS tidb_cdc")
             execute(connection, _SYNCPOINT_TABLE)
-        is_tidb = "TiDB" in connection.get_server_info()
+        has_ts = is_tidb(connection)
         connection.begin()
         # Another destination than TiDB has no ts of its own.
-        secondary = str(select(connection, "SELECT @@tidb_current_ts")[0][0]) if is_tidb else "0"
+        secondary = str(select(connection, "SELECT @@tidb_current_ts")[0][0]) if has_ts else "0"
         self.destination.note_syncpoint(connection, ts)
         sql = (
             "INSERT IGNORE INTO tidb_cdc.syncpoint_v1 (ticdc_cluster_id, changefeed, primary_ts, secondary_ts)"
             " VALUES (%s, %s, %s, %s)"
         )
         fresh = execute(connection, sql, (self.cluster, self.changefeed_id, str(ts), secondary))
-        if fresh and is_tidb:
+        if fresh and has_ts:
             try:
                 execute(connection, f"SET GLOBAL tidb_external_ts = {int(secondary)}")
             except pymysql.MySQLError as error:

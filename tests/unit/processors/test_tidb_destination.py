@@ -13,6 +13,7 @@ from consumers.processors.apply.ddl import DdlRunner
 from consumers.processors.apply.destination import DatabaseDestination
 from consumers.processors.apply.errors import DdlRefusedError, DestinationRefusedError, RecoverRefusedError
 from consumers.processors.apply.fingerprint import fingerprint, is_as_before
+from consumers.processors.apply.syncpoints import SyncpointWriter
 from consumers.processors.core.apply.partition import DdlMark
 from consumers.processors.core.apply.statements import StatementSettings
 from consumers.processors.processor import ProcessorInputs, ProcessorOptions
@@ -23,7 +24,7 @@ from schemas.ddl.job import DdlType
 from schemas.ids import Ts, UpstreamId
 from schemas.nodes.changefeed import ChangefeedInfo, decode_changefeed_info, encode_changefeed_info
 from schemas.sink.sql_rows import SqlDdl
-from tests.support.database.fake_tidb import Answer, FakeTidb
+from tests.support.database.fake_tidb import Affected, Answer, FakeTidb
 from tests.support.database.tidb_catalog import TidbCatalog
 from tests.support.recorded.recording import TIDB_DATA, read_jsonl
 
@@ -210,6 +211,39 @@ def test_what_a_release_before_noted_of_an_auto_random_table_is_known() -> None:
         assert is_as_before(connection, ADD_INDEX, before)
         assert not is_as_before(connection, ADD_INDEX, None)
         connection.close()
+
+
+@pytest.mark.parametrize(
+    ("version", "tidb_only", "ts"),
+    [
+        ("8.0.11-TiDB-v8.5.4", TIDB_ONLY, "449999999999999999"),
+        ("8.0.36", TIDB_ONLY, "449999999999999999"),
+        (MARIADB, (), "0"),
+    ],
+)
+def test_syncpoint_has_the_ts_of_a_tidb_whatever_version_that_shows(
+    version: str, tidb_only: tuple[str, ...], ts: str
+) -> None:
+    known = knows(*tidb_only)
+
+    def answer(sql: str) -> Answer:
+        if "tidb_current_ts" in sql:
+            return [(ts,)]
+        if sql.startswith("INSERT IGNORE INTO tidb_cdc") or "tidebus.changefeed" in sql:
+            return Affected(1)
+        return known(sql) if "tidb_version()" in sql or not sql.startswith("SELECT") else [("1",)]
+
+    with FakeTidb(answer, version) as server:
+        config = load_changefeed(server.uri)
+        assert config.uri.server is not None
+        destination = DatabaseDestination(Connector(config.uri.server, config), "feed", 1, StatementSettings())
+        writer = SyncpointWriter(
+            destination=destination, cluster="c", changefeed_id="f", start_ts=Ts(1), interval_s=30, retention_s=60
+        )
+        writer.write(Ts(5 << 18))
+        (noted,) = [sql for sql in server.said if sql.startswith("INSERT IGNORE INTO tidb_cdc")]
+        assert noted.endswith(f"VALUES ('c', 'f', '{5 << 18}', '{ts}')")
+        assert any("tidb_external_ts = " in sql for sql in server.said) is (ts != "0")
 
 
 def recover(query: str, ddl_type: DdlType = DdlType.RECOVER_TABLE) -> SqlDdl:

@@ -142,7 +142,10 @@ class SqlDdl:
     sql_mode: int = 0
     """Bits of upstream's sql_mode that say how the statement is read beside that, as TiDB has them."""
     clock: str = ""
-    """What CURRENT_TIMESTAMP was, where it has filled a new column of old rows: ``YYYY-MM-DD hh:mm:ss[.f]`` in UTC."""
+    """What CURRENT_TIMESTAMP was, where it has filled a new TIMESTAMP of old rows: ``YYYY-MM-DD hh:mm:ss[.f]`` in UTC.
+    Sorters of a release before wrote a DATETIME's here too, which is in no zone that they knew."""
+    local_clock: str = ""
+    """The same where it has filled a new DATETIME, as upstream's session saw it, in whatever zone that had."""
     table_id: TableId = NO_TABLE
     """Of the table, as upstream has it; of a partitioned one its own."""
     ended: tuple[TableId, ...] = ()
@@ -343,6 +346,7 @@ def encode_ddl(ddl: SqlDdl) -> bytes:
         "plain_backslashes": ddl.plain_backslashes,
         "sql_mode": ddl.sql_mode,
         "clock": ddl.clock,
+        "local_clock": ddl.local_clock,
         "table_id": ddl.table_id,
         "ended": ddl.ended,
         "step": ddl.step or "",
@@ -371,6 +375,7 @@ def decode_ddl(value: bytes) -> SqlDdl:
             plain_backslashes=bool(raw["plain_backslashes"]),
             sql_mode=int(raw.get("sql_mode", 0)),
             clock=raw["clock"],
+            local_clock=str(raw.get("local_clock", "")),
             table_id=TableId(int(raw.get("table_id", NO_TABLE))),
             ended=tuple(TableId(int(table)) for table in raw.get("ended", ())),
             step=ResyncStep(raw["step"]) if raw.get("step") else None,

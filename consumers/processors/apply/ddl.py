@@ -28,12 +28,12 @@ import hashlib
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping
-from datetime import UTC, datetime
 
 import pymysql
 
-from consumers.processors.apply.connection import LOCK_WAIT_S, Connection, execute, is_tidb, select
+from consumers.processors.apply.connection import Connection, execute, is_tidb, select
 from consumers.processors.apply.ddl_jobs import read_clock, read_jobs
+from consumers.processors.apply.ddl_session import set_up
 from consumers.processors.apply.destination import DatabaseDestination
 from consumers.processors.apply.errors import (
     ALREADY_SO,
@@ -53,28 +53,15 @@ from consumers.processors.core.apply.ddl_jobs import DdlJob, JobVerdict, verdict
 from consumers.processors.core.apply.index_ddl import IndexDdl, builds_apart
 from consumers.processors.core.apply.partition import DdlMark
 from consumers.processors.core.apply.statements import quoted
-from schemas.ddl.job import SCHEMA_TYPES, DdlType
-from schemas.ids import physical_ms
+from schemas.ddl.job import DdlType
 from schemas.sink.sql_rows import SqlDdl
-from schemas.tidb.time_zone import load_zone
 
 log = logging.getLogger(__name__)
 JOB_WAIT_S = 5.0
 """Between two looks at a TiDB's jobs; a long list of them takes it a second (TiCDC waits as long)."""
 NAMED_LOCK_WAIT_S = 1
 """Of one request for the lock; between two we look who holds it, and whether we shall stop."""
-LOCK_SHARE = 0.9
-"""Of ``read-timeout``: so long a DDL waits for a lock on its table."""
 _RECOVERS: Mapping[int, str] = {DdlType.RECOVER_TABLE: "table", DdlType.RECOVER_SCHEMA: "database with all its tables"}
-DDL_SQL_MODE = "STRICT_TRANS_TABLES,NO_AUTO_VALUE_ON_ZERO,NO_ENGINE_SUBSTITUTION,ALLOW_INVALID_DATES"
-
-_SYNTAX_MODES = {
-    1 << 0: "REAL_AS_FLOAT",
-    1 << 1: "PIPES_AS_CONCAT",
-    1 << 3: "IGNORE_SPACE",
-    1 << 29: "HIGH_NOT_PRECEDENCE",
-}
-"""TiDB's bits (``pkg/parser/mysql/const.go``) of modes that say how text is read, and what all servers call them."""
 
 
 class StoppedError(DestinationUnreachableError):
@@ -210,7 +197,7 @@ class DdlRunner:
         self.destination.connected(lambda connection: self.destination.index_done(connection, index.position))
 
     def _query(self, connection: Connection, ddl: SqlDdl) -> None:
-        self._set_up(connection, ddl)
+        set_up(connection, ddl, self.time_zone, self._read_timeout_s)
         try:
             connection.query(_text(ddl))
         except pymysql.MySQLError as error:
@@ -282,28 +269,6 @@ class DdlRunner:
             connection.close()
         if apart is not None:
             self.indexes.add([apart])
-
-    def _set_up(self, connection: Connection, ddl: SqlDdl) -> None:
-        mode = ",".join([DDL_SQL_MODE, *(name for bit, name in _SYNTAX_MODES.items() if ddl.sql_mode & bit)])
-        mode += ",NO_BACKSLASH_ESCAPES" if ddl.plain_backslashes else ""
-        execute(connection, "SET SESSION sql_mode = %s", (mode,))
-        # Names of zones need tables that many servers have not loaded; UTC is the one that all know as an offset.
-        if self.time_zone:
-            zone = "+00:00" if load_zone(self.time_zone) is UTC else self.time_zone
-            execute(connection, "SET SESSION time_zone = %s", (zone,))
-        else:
-            connection.query(b"SET SESSION time_zone = @@GLOBAL.time_zone")
-        moment = datetime.fromisoformat(ddl.clock).replace(tzinfo=UTC).timestamp() if ddl.clock else None
-        execute(connection, "SET SESSION timestamp = %s", (moment or physical_ms(ddl.commit_ts) / 1000,))
-        # A DDL that waits for a lock comes before all that come later, so it waits longer than rows do; but it hears of
-        # the lock before its answer is given up, which says nothing of why.
-        waits_s = max(1, int(self._read_timeout_s * LOCK_SHARE)) if self._read_timeout_s else LOCK_WAIT_S
-        connection.query(f"SET SESSION lock_wait_timeout = {waits_s}".encode())
-        # TiDB's default, for schemas that are created without one.
-        connection.query(b"SET SESSION collation_server = 'utf8mb4_bin'")
-        schema = ddl.pre_schema or ddl.schema
-        if ddl.ddl_type not in SCHEMA_TYPES and schema:
-            connection.query(b"USE " + quoted(schema))
 
     def _lock(self, connection: Connection, what: str = "") -> None:
         """Take the lock of this changefeed's DDL, or of one index."""

@@ -95,6 +95,7 @@ class SqlRowsEncoder(RowEncoder):
         """
         pre = event.pre
         query, sql_mode = _statement(event)
+        clock, local_clock = _clocks(event)
         ddl = SqlDdl(
             commit_ts=event.commit_ts,
             ddl_type=event.ddl_type,
@@ -105,7 +106,8 @@ class SqlRowsEncoder(RowEncoder):
             query=query,
             plain_backslashes=True,
             sql_mode=sql_mode,
-            clock=_clock(event),
+            clock=clock,
+            local_clock=local_clock,
             **_of_resync(event),
         )
         return EncodedMessage(None, encode_ddl(ddl))
@@ -158,16 +160,24 @@ def _of_resync(event: DdlMessage) -> dict[str, Any]:
     return {"table_id": event.table_id, "ended": (*of_before, *of_after)}
 
 
-def _clock(event: DdlMessage) -> str:
-    """Return the moment that a DDL has written into rows that were there: the origin default of a column it added."""
+def _clocks(event: DdlMessage) -> tuple[str, str]:
+    """Return the moment that a DDL has written into rows that were there, the origin default of columns it added: that
+    of a TIMESTAMP, which TiDB keeps in UTC, and that of a DATETIME, by the clock of the session. '': it has none.
+    """
+    clock = local_clock = ""
     if event.pre is None or event.post is None:
-        return ""
+        return clock, local_clock
     known = {column.id for column in event.pre.decode().all_columns}
     for column in event.post.decode().all_columns:
         is_now = (column.default or "").upper().startswith("CURRENT_TIMESTAMP")
-        if column.id not in known and is_now and column.origin_default:
-            return column.origin_default
-    return ""
+        if column.id in known or not is_now or not column.origin_default:
+            continue
+        # Of columns with more digits and with less the former tell all of the moment.
+        if column.tp is MysqlType.TIMESTAMP:
+            clock = max(clock, column.origin_default, key=len)
+        else:
+            local_clock = max(local_clock, column.origin_default, key=len)
+    return clock, local_clock
 
 
 def _forms(part: MountedPart) -> Segment:

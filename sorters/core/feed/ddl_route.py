@@ -48,6 +48,7 @@ def routed_event(event: DdlEvent, routes: TableRoutes) -> DdlEvent:
         pre_table=pre_table,
         restored_query=event.restored_query if query is None else query,
         restored=event.restored or query is not None,
+        is_routed=query is not None,
         pre=event.pre and routes.stored(event.pre),
         post=event.post and routes.stored(event.post),
     )

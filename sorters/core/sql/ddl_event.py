@@ -56,6 +56,8 @@ class DdlEvent:
     """The table before it; None when it came with this DDL, and for schemas."""
     referred: tuple[tuple[str, str], ...]
     """Schema and table of what the job reads and does not change, such as the table after LIKE."""
+    is_routed: bool = False
+    """The restored query has other names than the original, by a route; each with its schema."""
     step: ResyncStep | None = None
     """What a database is to do in place of the statement."""
 
@@ -82,7 +84,7 @@ def ddl_events(change: SchemaChange) -> tuple[DdlEvent, ...]:
     if job.type in SCHEMA_TYPES:
         return (_event(job, 0, job.type, change.schema, None, job.query),)
     if job.type is DdlType.RENAME_TABLES:
-        pairs = [(item, _rename_query(item)) for item in change.tables]
+        pairs = [(item, _renaming(item)) for item in change.tables]
         return tuple(_table_event(job, seq, DdlType.RENAME_TABLE, *pair) for seq, pair in enumerate(pairs))
     if job.type is DdlType.CREATE_TABLES:
         return _create_tables_events(change)
@@ -137,6 +139,11 @@ def eligibility(change: SchemaChange) -> Eligibility:
     return Eligibility.SEND if any(table and table.eligible for table in tables) else Eligibility.INELIGIBLE
 
 
+def rename_query(pre: StoredTable, post: StoredTable) -> str:
+    """Return the statement that renames a table, each name with its schema."""
+    return f"RENAME TABLE {_quoted(pre)} TO {_quoted(post)}"
+
+
 def _query(job: DdlJob, change: TableChange) -> str:
     table = change.post or change.pre
     assert table is not None
@@ -145,7 +152,7 @@ def _query(job: DdlJob, change: TableChange) -> str:
     if job.type is DdlType.DROP_VIEW:
         return f"DROP VIEW {_quoted(table)}"
     if job.type is DdlType.RENAME_TABLE and change.pre and change.post and not _renames(job, change.pre, change.post):
-        return _rename_query(change)
+        return _renaming(change)
     return job.query
 
 
@@ -186,10 +193,10 @@ class _NamesSeen:
         return parts
 
 
-def _rename_query(change: TableChange) -> str:
+def _renaming(change: TableChange) -> str:
     assert change.pre is not None
     assert change.post is not None
-    return f"RENAME TABLE {_quoted(change.pre)} TO {_quoted(change.post)}"
+    return rename_query(change.pre, change.post)
 
 
 def _exchange_event(change: SchemaChange) -> DdlEvent:

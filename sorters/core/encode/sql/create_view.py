@@ -11,7 +11,7 @@ from typing import Final
 
 from schemas.ddl.schema_change import StoredTable
 from schemas.errors import CorruptDataError
-from schemas.tidb.info_json import ci_name
+from schemas.tidb.info_json import JsonObject, ci_name, number_in, text_in
 from sorters.core.sql.statement import check_statement, plain_statement
 from sorters.core.sql.tokens import MODE_NO_BACKSLASH_ESCAPES, UnsupportedSqlError, quote_name
 
@@ -32,7 +32,7 @@ def create_view(stored: StoredTable) -> str:
         view = info["view"]
         columns = ",".join(quote_name(ci_name(column["name"])) for column in info.get("cols") or [])
         algorithm, security = _ALGORITHMS[int(view["view_algorithm"])], _SECURITY[int(view["view_security"])]
-        selected, check = str(view["view_select"]), _CHECK_OPTIONS[int(view["view_checkoption"])]
+        body = view_body(view)
     except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
         raise CorruptDataError(
             "table info does not make a view",
@@ -40,10 +40,20 @@ def create_view(stored: StoredTable) -> str:
             table=f"{stored.schema}.{stored.table}",
             reason=repr(error),
         ) from error
-    if not selected:
+    if not body:
         raise UnsupportedSqlError("a view without a select")
     name = f"{quote_name(stored.schema)}.{quote_name(stored.table)}" + (f" ({columns})" if columns else "")
     head = f"CREATE ALGORITHM = {algorithm} DEFINER = CURRENT_USER SQL SECURITY {security} VIEW {name}"
-    text = plain_statement(f"{head} AS {selected}{check}", MODE_NO_BACKSLASH_ESCAPES)
+    text = plain_statement(f"{head} AS {body}", MODE_NO_BACKSLASH_ESCAPES)
     check_statement(text)
     return text
+
+
+def view_body(view: JsonObject) -> str:
+    """Return what stands behind AS, as TiDB stored it: each table in it has its schema. '': nobody knows.
+
+    Raises:
+        KeyError, IndexError, TypeError, ValueError: it is not as TiDB stores it.
+    """
+    selected = text_in(view, "view_select")
+    return selected and selected + _CHECK_OPTIONS[number_in(view, "view_checkoption")]

@@ -39,6 +39,7 @@ from schemas.tidb.value import Value
 from sorters.core.encode.sql.conditions import column_keys, scalar_keys
 from sorters.core.encode.sql.create_table import sql_type
 from sorters.core.encode.sql.literals import column_literals, value_literal
+from sorters.core.encode.sql.session_schema import with_schemas
 from sorters.core.encode.wire.protocol import (
     DdlMessage,
     EncodedMessage,
@@ -129,7 +130,11 @@ def _statement(event: DdlMessage) -> tuple[str, int]:
     restored = isinstance(event, DdlEvent) and event.restored
     sql_mode = event.sql_mode if isinstance(event, DdlEvent) and not restored else 0
     try:
-        query = event.query if restored else plain_statement(event.query, sql_mode)
+        query = with_schemas(event) if isinstance(event, DdlEvent) else None
+        if query is not None:
+            sql_mode = 0
+        else:
+            query = event.query if restored else plain_statement(event.query, sql_mode)
         check_statement(query)
     except UnsupportedSqlError as error:
         raise DdlUnsafeError(

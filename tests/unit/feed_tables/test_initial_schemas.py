@@ -321,3 +321,14 @@ def test_create_table_has_public_keys_of_rows_alone() -> None:
     assert "PRIMARY KEY (`id`) /*T![clustered_index] NONCLUSTERED */, " in sql
     assert "UNIQUE KEY `u` (`v`(4)) COMMENT 'c', KEY `k` ((lower(`v`))))" in sql
     assert "_V$" not in sql and "not yet" not in sql and "`vector`" not in sql
+
+
+def test_create_table_says_which_keys_are_over_all_partitions() -> None:
+    indexes = [
+        index(1, "PRIMARY", [0], unique=True, primary=True) | {"is_global": True},
+        index(2, "u", [1], unique=True) | {"comment": "c", "is_global": True},
+        index(3, "k", [1]) | {"is_global": False},
+    ]
+    sql = made(index_info=indexes, pk_is_handle=False)
+    assert "PRIMARY KEY (`id`) /*T![clustered_index] NONCLUSTERED */ /*T![global_index] GLOBAL */, " in sql
+    assert "UNIQUE KEY `u` (`v`) COMMENT 'c' /*T![global_index] GLOBAL */, KEY `k` (`v`))" in sql

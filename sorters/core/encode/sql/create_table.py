@@ -137,11 +137,13 @@ def _keys(table: TableVersion, info: JsonObject) -> Iterator[str]:
 def _key(raw: JsonObject, info: JsonObject) -> str:
     columns = objects_in(info, "cols")
     parts = ",".join(_key_part(part, columns[number_in(part, "offset")]) for part in objects_in(raw, "idx_cols"))
+    # A TiDB refuses a unique key without a partitioning column unless it is told that the key is over all partitions.
+    end = " /*T![global_index] GLOBAL */" if raw.get("is_global") else ""
     if raw.get("is_primary"):
         kind = "CLUSTERED" if info.get("is_common_handle") else "NONCLUSTERED"
-        return f"PRIMARY KEY ({parts}) /*T![clustered_index] {kind} */"
+        return f"PRIMARY KEY ({parts}) /*T![clustered_index] {kind} */{end}"
     text = f"{'UNIQUE KEY' if raw.get('is_unique') else 'KEY'} {quote_name(ci_name(raw['idx_name']))} ({parts})"
-    return text + (f" COMMENT {quote_string(str(raw['comment']))}" if raw.get("comment") else "")
+    return text + (f" COMMENT {quote_string(str(raw['comment']))}" if raw.get("comment") else "") + end
 
 
 def _key_part(part: JsonObject, column: JsonObject) -> str:

@@ -31,7 +31,7 @@ from sorters.core.mount.mounted import ROW_OPS, MountedColumns, MountedPart, Row
 from sorters.core.mount.mounter import mount
 from sorters.core.records.order import OutputRecords, make_records, no_records, row_positions
 from sorters.core.route.dispatch import Route
-from sorters.core.route.split_update import split_columns, split_mask
+from sorters.core.route.split_update import has_unseen_unique, split_all, split_by_keys
 
 CELLS_MAX = 1_000_000
 """Columns times rows of what is encoded at once: some 200 MiB of debezium, 50 of the others."""
@@ -239,37 +239,16 @@ def _sent_groups(kept: Iterable[MountedPart], table: TableVersion, feed: Compile
     """Return what is sent of each kept part: updates may be split, and tables with soft deletes have rules of their own
     (:mod:`sorters.core.filter.soft_deletes`).
     """
-    if feed.is_sql and is_keyless(table):
-        groups = [_split_all(part) for part in kept]
+    if feed.is_sql and (is_keyless(table) or has_unseen_unique(table)):
+        groups = [split_all(part) for part in kept]
     else:
-        groups = [_split(part) if feed.split_updates else [part] for part in kept]
+        groups = [split_by_keys(part) if feed.split_updates else [part] for part in kept]
     if not table.soft_deletes:
         return groups
     if feed.active_active:
         return [without_deletes(group) for group in groups]
     offset = soft_delete_time(table, is_sql=feed.is_sql)
     return [sent_parts(group, offset) for group in groups]
-
-
-def _split(part: MountedPart) -> list[MountedPart]:
-    """Divide updates of a unique or handle key into their halves; other parts stay as they are."""
-    if part.kind is not RowKind.UPDATE:
-        return [part]
-    # A column in the row key cannot differ: both sides of an update have one key.
-    offsets = [offset for offset in split_columns(part.table) if not part.table.columns[offset].in_key]
-    if not offsets:
-        return [part]
-    old, new = part.old_columns(), part.new_columns()
-    mask = split_mask([old[at].text for at in offsets], [new[at].text for at in offsets], np.ones(len(part), np.bool_))
-    if not mask.any():
-        return [part]
-    halves = part.split(np.flatnonzero(mask))
-    return [part.take(np.flatnonzero(~mask)), *halves] if not mask.all() else [*halves]
-
-
-def _split_all(part: MountedPart) -> list[MountedPart]:
-    """Divide every update: a row without a key is found by what it holds."""
-    return [part] if part.kind is not RowKind.UPDATE else [*part.split(np.arange(len(part)))]
 
 
 def _mask(count: int, numbers: list[IntArray]) -> npt.NDArray[np.bool_]:

@@ -10,23 +10,18 @@ import pytest
 from compose.stack.mariadb import LocalMariaDb
 from consumers.processors.apply.connection import ROW_SQL_MODE
 from schemas.changes import RowChanges
-from schemas.config.changefeed import load_changefeed
-from schemas.ids import TableId, Ts, UpstreamId
-from schemas.nodes.changefeed import ChangefeedInfo
+from schemas.ids import TableId, Ts
 from schemas.sink.position import RowOp
 from schemas.sink.sql_rows import SqlRow, decode_form, decode_rows
-from schemas.sink.topic import sorter_config
 from schemas.tidb.keys import row_key
 from schemas.tidb.row_v2 import encode_row_v2
 from schemas.tidb.table import TableVersion
 from schemas.tidb.table_info import table_version
 from sorters.core.encode.sql.create_table import create_schema, create_table
-from sorters.core.feed.feed import compile_feed
-from sorters.core.records.order import OUTPUT_SCHEMA, sort_records
-from sorters.core.rows.pipeline import Settings, run_version
 from tests.support.database.apply import Crash, Faults, Processor, faulty_connections, run_sql, table
 from tests.support.database.apply_tables import feed
 from tests.support.database.mariadb import mariadb
+from tests.support.database.sorted_rows import sorted_rows
 from tests.support.recorded.ddl_jobs import column, table_info
 from tests.support.recorded.mounting import recorded_batches, recorded_store, row_changes
 from tests.support.recorded.recording import CommittedChange
@@ -154,13 +149,8 @@ def _left(changes: RowChanges) -> dict[bytes, bytes]:
 
 def _write(log: SinkLog, changes: RowChanges, table: TableVersion) -> list[str]:
     """Write rows as a sorter does; return the conditions of those that go."""
-    config = load_changefeed("mysql://root@unused/", {"force-replicate": True})
-    info = ChangefeedInfo(changefeed_id="f", upstream=UpstreamId("u"), sink_uri="mysql://root@unused/", start_ts=Ts(0))
-    compiled = compile_feed(sorter_config(config, info, "unused:1"), "default")
-    compiled = replace(compiled, partitions={compiled.default_topic: 1})
-    records = run_version(changes, table, compiled, Settings(encoded_at_ms=0, store_claim=None, on_corrupt=None))
     conditions: list[str] = []
-    for record in sort_records(records).select(OUTPUT_SCHEMA.names).to_pylist():
+    for record in sorted_rows(changes, table, {"force-replicate": True}).to_pylist():
         log.add(0, record["position"], record["key"], record["value"])
         (row,) = _rows_of(record["key"], record["value"])
         if row.op == DELETE:

@@ -6,8 +6,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from sorters.core.route.split_update import split_columns, split_mask
-from tests.support.recorded.recording import oracle
+from schemas.ids import TableId
+from schemas.sink.position import RowOp, decode_position
+from schemas.tidb.keys import row_key
+from schemas.tidb.row_v2 import encode_row_v2
+from schemas.tidb.table import TableVersion
+from sorters.core.route.split_update import has_unseen_unique, split_columns, split_mask
+from tests.support.database.sorted_rows import DATABASE, sorted_rows
+from tests.support.recorded.mounting import row_changes
+from tests.support.recorded.recording import CommittedChange, oracle
 from tests.support.recorded.tables import make_table
 from tests.support.topics.split_rule import must_split
 
@@ -77,3 +84,33 @@ def test_split_mask_row_that_is_no_update_is_never_split() -> None:
     old, new = pa.array([None, b"1", b"1"], pa.binary()), pa.array([b"1", None, b"2"], pa.binary())
     assert split_mask([old], [new], np.array([False, False, True])).tolist() == [False, False, True]
     assert split_mask([old], [new], np.zeros(3, np.bool_)).tolist() == [False] * 3
+
+
+def _ops(table: TableVersion, uri: str) -> list[RowOp]:
+    """Return what becomes of an update of ``v`` alone."""
+    old, new = (encode_row_v2({2: b"\x01", 3: value}) for value in (b"\x01", b"\x02"))
+    change = CommittedChange(10, 9, row_key(TableId(100), 1), "put", new, old, 0)
+    records = sorted_rows(row_changes(100, [change]), table, uri=uri)
+    return [decode_position(position).op for position in records.column("position").to_pylist()]
+
+
+KAFKA = "kafka://h:1/t?protocol=canal-json"
+
+
+@pytest.mark.parametrize(
+    ("keys", "to_database"),
+    [
+        ({"unique": {"u": ["low"]}}, True),
+        ({"unique": {"u": ["u", "low"]}}, True),
+        ({"unique": {"u": ["u"]}, "plain": {"k": ["low"]}}, False),
+        ({}, False),
+    ],
+)
+def test_every_update_is_split_for_a_database_where_a_unique_key_is_over_what_rows_do_not_hold(
+    keys: dict[str, Any], to_database: bool
+) -> None:
+    table = make_table(["id", "u", "v", "low"], pk_is_handle="id", virtual=["low"], nullable=["low"], **keys)
+    assert has_unseen_unique(table) is to_database
+    halves = [RowOp.DELETE, RowOp.INSERT]
+    assert _ops(table, DATABASE) == (halves if to_database else [RowOp.UPDATE])
+    assert _ops(table, KAFKA) == [RowOp.UPDATE]

@@ -9,11 +9,12 @@ ends is nobody's business: of each key only its last state counts. Within a tabl
     INSERT of keys that came                                              } of both
 
 No unique key can be in the way of a row that is new in the final state: who held it has been deleted, or has a row of
-its own in the batch. The sorter splits updates that change a key into a delete and an insert, so an UPDATE leaves every
-unique key as it was. Outside safe mode a key that came although it was there is an error of the destination, and shall
-be: something else has written there. Safe mode takes any state of the destination for what was there: it is for a
-destination that has some of the rows already. One that goes on where another left off, from a checkpoint that this had
-passed, has them up to some ts: what holds rows at or below it is written as in safe mode, as TiCDC does it.
+its own in the batch. The sorter splits updates that change a key into a delete and an insert, and of a table with a
+unique key over what rows do not hold all updates, so an UPDATE leaves every unique key as it was. Outside safe mode a
+key that came although it was there is an error of the destination, and shall be: something else has written there. Safe
+mode takes any state of the destination for what was there: it is for a destination that has some of the rows already.
+One that goes on where another left off, from a checkpoint that this had passed, has them up to some ts: what holds rows
+at or below it is written as in safe mode, as TiCDC does it.
 
 A row of a table image (:attr:`~schemas.sink.sql_rows.SqlRows.is_read`) may be there in any state, and so may others
 that hold its unique keys: what upstream had at that ts goes over all of them, in or out of safe mode.

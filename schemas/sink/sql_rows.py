@@ -135,6 +135,8 @@ class SqlDdl:
     pre_schema: str
     pre_table: str
     """Names before a rename, and the plain table of an EXCHANGE PARTITION; empty where there is none."""
+    referred: tuple[tuple[str, str], ...] = ()
+    """Schema and table of what it reads and does not change, such as after LIKE; empty also of a former release."""
     query: str
     plain_backslashes: bool = False
     """A backslash within its strings means itself: the sorter has written the statement anew. False: of a release that
@@ -343,6 +345,7 @@ def encode_ddl(ddl: SqlDdl) -> bytes:
         "table": ddl.table,
         "pre_schema": ddl.pre_schema,
         "pre_table": ddl.pre_table,
+        "referred": ddl.referred,
         "plain_backslashes": ddl.plain_backslashes,
         "sql_mode": ddl.sql_mode,
         "clock": ddl.clock,
@@ -371,6 +374,7 @@ def decode_ddl(value: bytes) -> SqlDdl:
             table=raw["table"],
             pre_schema=raw["pre_schema"],
             pre_table=raw["pre_table"],
+            referred=tuple((str(schema), str(table)) for schema, table in raw.get("referred", ())),
             query=raw["ddl"],
             plain_backslashes=bool(raw["plain_backslashes"]),
             sql_mode=int(raw.get("sql_mode", 0)),

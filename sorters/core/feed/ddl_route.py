@@ -51,6 +51,7 @@ def routed_event(event: DdlEvent, routes: TableRoutes) -> DdlEvent:
         is_routed=query is not None,
         pre=event.pre and routes.stored(event.pre),
         post=event.post and routes.stored(event.post),
+        referred=tuple(routes.name(schema, table) for schema, table in event.referred if table),
     )
 
 

@@ -1,15 +1,20 @@
 """An index that refuses no row is built beside the rows, once, whatever dies where."""
 
+import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
 
 from compose.stack.mariadb import LocalMariaDb
+from consumers.processors.apply import ddl
 from consumers.processors.apply.errors import DdlRefusedError, DestinationUnreachableError
+from consumers.processors.apply.index_builder import IndexBuilder
+from consumers.processors.core.apply.index_ddl import IndexDdl
 from schemas.ddl.job import DdlType
 from schemas.sink.position import RowOp
-from tests.support.database.apply import Crash, Faults, Processor, faulty_connections, rows, run_sql, table
+from tests.support.database.apply import PATIENCE_S, Crash, Faults, Processor, faulty_connections, rows, run_sql, table
 from tests.support.database.apply_tables import A, B, feed, two_tables
 from tests.support.database.mariadb import mariadb
 from tests.support.topics.sink_log import SinkLog, form
@@ -19,6 +24,8 @@ __all__ = ["feed", "mariadb"]
 INSERT = RowOp.INSERT
 INDEX = "ALTER TABLE `a` ADD INDEX (`v`)"
 """Without a name: a second run would make a second one."""
+LONG_S = 2.0
+"""A DDL that need not wait has run by then."""
 
 
 def test_apply_index_is_built_beside_the_rows_and_a_later_ddl_of_its_table_waits(
@@ -49,6 +56,35 @@ def test_apply_index_is_built_beside_the_rows_and_a_later_ddl_of_its_table_waits
     assert table(mariadb, "d.a") == [(1, 1, None), (2, 2, 2)]
     assert table(mariadb, "d.b") == [(1, "x", 1, None)]
     assert rows(mariadb, f"SELECT COUNT(*) FROM tidebus.index_ddl WHERE feed = '{feed}'") == [(0,)]
+
+
+@pytest.mark.parametrize("referred", [[("d", "a")], []], ids=["told", "of a former release"])
+def test_apply_table_made_like_another_has_the_index_that_is_being_built_there(
+    mariadb: LocalMariaDb, feed: str, monkeypatch: pytest.MonkeyPatch, referred: list[tuple[str, str]]
+) -> None:
+    two_tables(mariadb)
+    log, may = SinkLog(), threading.Event()
+    log.ddl(11, DdlType.ADD_INDEX, "d.a", INDEX, pre="d.a")
+    log.ddl(12, DdlType.ADD_COLUMN, "d.b", "ALTER TABLE `b` ADD COLUMN `w` INT", pre="d.b")
+    log.ddl(13, DdlType.CREATE_TABLE, "d.c", "CREATE TABLE `c` LIKE `a`", referred=referred)
+    log.watermark(20)
+
+    def held(build: Callable[[IndexDdl], None]) -> IndexBuilder:
+        def later(index: IndexDdl) -> None:
+            assert may.wait(PATIENCE_S)
+            build(index)
+
+        return IndexBuilder(later)
+
+    monkeypatch.setattr(ddl, "IndexBuilder", held)
+    processor = Processor(mariadb, log, feed)
+    run = processor.open()
+    processor.until_true(lambda: run.ddl_total == 2)  # the index is noted, and the other table has its column
+    time_up = time.monotonic() + LONG_S
+    processor.until_true(lambda: time.monotonic() > time_up)
+    may.set()
+    processor.apply(20)
+    assert [len(rows(mariadb, f"SHOW INDEX FROM d.{name}")) for name in ("a", "c")] == [2, 2]
 
 
 def test_apply_killed_at_every_statement_builds_an_index_once(

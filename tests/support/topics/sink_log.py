@@ -82,6 +82,7 @@ class SinkLog:
         at_start: int | None = None,
         table_id: int = 0,
         ended: Sequence[int] = (),
+        referred: Sequence[tuple[str, str]] = (),
     ) -> None:
         """Write a DDL event to every partition; ``at_start``: of a table as of the start, the so manyth."""
         schema, _, table = name.partition(".")
@@ -93,6 +94,7 @@ class SinkLog:
             table=table,
             pre_schema=pre_schema,
             pre_table=pre_table,
+            referred=tuple(referred),
             query=query,
             plain_backslashes=restored,
             table_id=TableId(table_id),

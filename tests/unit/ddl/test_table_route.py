@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -270,3 +271,16 @@ def test_schemas_that_consumers_are_told_have_the_targets_names(protocol: str) -
     records = bootstrap_records(store, Ts(10), Ts(20), given, 1, at_start=True)
     (value,) = records.column("value").to_pylist()
     assert b"a_r" in value and b'"x"' in value.replace(b" ", b"").replace(b"\\", b"") and b'"d"' not in value
+
+
+def test_table_after_like_is_told_by_its_name_at_the_destination() -> None:
+    store = snapshot(("d", 1, [table_info(100, "a")]))
+    made = job(20, DdlType.CREATE_TABLE, schema_id=1, table_id=101, table_info=table_info(101, "b"))
+    made.payload["query"] = "CREATE TABLE b LIKE a"
+    involved = [{"database": "d", "table": "b"}, {"database": "d", "table": "a", "mode": 1}]
+    made.payload["involving_schema_info"] = involved
+    store.apply(made)
+    rules = [{"matcher": ["d.*"], "target-schema": "to", "target-table": "{table}_r"}]
+    given = feed(rules, "mysql://root@h/")
+    (ddl,) = sent_ddl(store, replace(given, partitions={given.default_topic: 1}))
+    assert (ddl["ddl"], ddl["referred"]) == ("CREATE TABLE `to`.`b_r` LIKE `to`.`a_r`", [["to", "a_r"]])

@@ -1,6 +1,8 @@
 """Indexes that are built beside the rows: which ones, what waits for them, and what their errors do."""
 
+import json
 import threading
+from dataclasses import replace
 
 import pytest
 
@@ -10,7 +12,7 @@ from consumers.processors.apply.index_builder import IndexBuilder
 from consumers.processors.core.apply.index_ddl import IndexDdl, builds_apart, must_wait
 from schemas.ddl.job import DdlType
 from schemas.ids import Ts
-from schemas.sink.sql_rows import SqlDdl
+from schemas.sink.sql_rows import SqlDdl, decode_ddl, encode_ddl
 
 WAIT_S = 60.0
 
@@ -49,6 +51,24 @@ def test_ddl_waits_for_an_index_of_its_table_or_in_its_schema() -> None:
     assert must_wait(renamed, building)
     assert not must_wait(_ddl(6, "d.u"), building)
     assert not must_wait(_ddl(6, "e.t"), building)
+
+
+def test_table_made_like_another_waits_for_an_index_that_is_built_there() -> None:
+    building = [_index(5, "d.T")]
+    like = _ddl(6, "e.u", "CREATE TABLE `u` LIKE `d`.`t`", DdlType.CREATE_TABLE)
+    assert must_wait(replace(like, referred=(("d", "t"),)), building)
+    assert not must_wait(replace(like, referred=(("d", "other"),)), building)
+    assert must_wait(like, building), "a sorter of a former release does not tell which table it is"
+    assert not must_wait(like, [])
+    assert not must_wait(_ddl(6, "e.u", "CREATE TABLE `u` (`likes` INT)", DdlType.CREATE_TABLE), building)
+
+
+def test_ddl_of_a_sorter_that_does_not_tell_what_it_reads_is_taken() -> None:
+    ddl = replace(_ddl(6, "e.u"), referred=(("d", "t"), ("e", "v")))
+    fields = json.loads(encode_ddl(ddl))
+    assert decode_ddl(encode_ddl(ddl)) == ddl
+    assert fields.pop("referred") == [["d", "t"], ["e", "v"]]
+    assert decode_ddl(json.dumps(fields).encode()) == replace(ddl, referred=())
 
 
 class Server:

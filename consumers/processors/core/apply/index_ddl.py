@@ -14,6 +14,7 @@ from schemas.sink.sql_rows import SqlDdl
 
 _OTHER_INDEX = re.compile(r"\b(UNIQUE|FULLTEXT|SPATIAL|VECTOR|COLUMNAR)\b", re.IGNORECASE)
 """Of the statement anywhere: a column of that name makes it wait, which does no harm."""
+_LIKE = re.compile(r"\bLIKE\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +36,16 @@ def builds_apart(ddl: SqlDdl) -> bool:
 
 
 def must_wait(ddl: SqlDdl, building: Iterable[IndexDdl]) -> bool:
-    """Tell whether a DDL is about a table that an index is built on, or about its whole schema."""
-    about = {(ddl.schema, ddl.table), (ddl.pre_schema, ddl.pre_table)}
+    """Tell whether a DDL is about a table that an index is built on, or about its whole schema, or reads such a table.
+
+    A table that is made LIKE another gets the indexes that the other one has, and nothing builds one there later.
+    """
+    if not ddl.referred and ddl.ddl_type == DdlType.CREATE_TABLE and _LIKE.search(ddl.query):
+        return any(True for _ in building)  # which table it reads was not told
+    about = {(ddl.schema, ddl.table), (ddl.pre_schema, ddl.pre_table), *ddl.referred}
+    folded = {(schema.lower(), table.lower()) for schema, table in about}  # TiDB tells the referred ones in lower case
     for index in building:
-        schema, table = index.ddl.schema, index.ddl.table
-        if (schema, table) in about or (schema, "") in about:
+        schema, table = index.ddl.schema.lower(), index.ddl.table.lower()
+        if (schema, table) in folded or (schema, "") in folded:
             return True
     return False

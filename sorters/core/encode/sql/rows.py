@@ -104,6 +104,7 @@ class SqlRowsEncoder(RowEncoder):
             table=event.table,
             pre_schema=pre.schema if pre is not None else "",
             pre_table=pre.table if pre is not None else "",
+            referred=event.referred if isinstance(event, DdlEvent) else (),
             query=query,
             plain_backslashes=True,
             sql_mode=sql_mode,

@@ -100,6 +100,8 @@ class TableForm:
     changes, which go where the rows before them went."""
     notes: TableId = NO_TABLE
     """The table by whose id its keys are noted, if they are: it is being resynced."""
+    overwrites: bool = False
+    """Rows go over whatever is there, as in safe mode: not all that upstream took away was taken away there, too."""
 
     @property
     def name(self) -> str:
@@ -230,12 +232,13 @@ class SqlRows:
 
 def encode_form(form: TableForm) -> bytes:
     """Return a row message's key."""
-    parts = [_VERSION, form.schema, form.table, form.version, form.columns, form.key]
-    parts[0] = _form_version(form)
-    if form.uniques is not None or form.notes:
+    parts = [_form_version(form), form.schema, form.table, form.version, form.columns, form.key]
+    if form.uniques is not None or form.notes or form.overwrites:
         parts.append(form.uniques)
-    if form.notes:
+    if form.notes or form.overwrites:
         parts.append(form.notes)
+    if form.overwrites:
+        parts.append(True)  # of no version of its own: a processor of a former release passes it over
     return json.dumps(parts, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogateescape")
 
 
@@ -266,6 +269,7 @@ def decode_form(key: bytes) -> TableForm:
             key=tuple(handle),
             uniques=uniques,
             notes=TableId(int(more[1])) if len(more) > 1 else NO_TABLE,
+            overwrites=len(more) > 2 and bool(more[2]),
         )
         if version != _form_version(form):
             raise ValueError(f"version {version}, ours is {_VERSION}: sorter and processors are of one release")

@@ -81,6 +81,10 @@ class EventFilter:
             return frozenset(_DML_EVENT_OF_OP)
         return frozenset(op for op, event in _DML_EVENT_OF_OP.items() if event in events)
 
+    def may_ignore(self, schema: str, table: str) -> frozenset[RowOp]:
+        """Return the kinds of row change of a table of which some, or all, do not go on."""
+        return self.ignored_ops(schema, table) | self._conditions.ops(schema, table)
+
     def ignores_ddl(self, ddl_type: str, query: str, schema: str, table: str) -> bool:
         """Tell whether a DDL event is not sent.
 

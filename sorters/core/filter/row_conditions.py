@@ -17,13 +17,14 @@ from schemas.config.parse.origin import Origin, Path
 from schemas.config.sink.sink import EventFilterRule
 from schemas.errors import Action, BusError
 from schemas.redaction import redacted
+from schemas.sink.position import RowOp
 from schemas.tidb.table import TableVersion
 from sorters.core.columnar.spans import BoolArray
 from sorters.core.filter.column_conditions import true_rows
 from sorters.core.filter.table_filter import TableFilter
 from sorters.core.filter.value_expression.expression import bind
 from sorters.core.filter.value_expression.parts import Bound, MisfitError, OutOfRangeError
-from sorters.core.mount.mounted import MountedPart, RowKind
+from sorters.core.mount.mounted import ROW_OPS, MountedPart, RowKind
 
 
 class ExpressionMisfitError(BusError):
@@ -111,6 +112,11 @@ class RowConditions:
     def concern(self, schema: str, table: str) -> bool:
         """Tell whether there is an expression for a table."""
         return builtins.any(condition.matcher.matches_any_schema(schema, table) for condition in self._conditions)
+
+    def ops(self, schema: str, table: str) -> frozenset[RowOp]:
+        """Return the kinds of row change of a table that there is an expression for."""
+        mine = [condition for condition in self._conditions if condition.matcher.matches_any_schema(schema, table)]
+        return frozenset(ROW_OPS[_SIDES[condition.event][0]] for condition in mine)
 
     def bound(self, table: TableVersion) -> TableConditions | None:
         """Settle the expressions for a table version; None: it has none.

@@ -40,6 +40,11 @@ def has_unseen_unique(table: TableVersion) -> bool:
     return any(index.unique and len(index.offsets) != len(index.column_names) for index in table.indexes)
 
 
+def may_free_keys(table: TableVersion) -> bool:
+    """Tell whether an update may take a value out of a unique or handle key."""
+    return has_unseen_unique(table) or any(not table.columns[offset].in_key for offset in split_columns(table))
+
+
 def split_by_keys(part: MountedPart) -> list[MountedPart]:
     """Divide updates of a unique or handle key into their halves; other parts stay as they are."""
     if part.kind is not RowKind.UPDATE:

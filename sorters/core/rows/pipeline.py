@@ -13,11 +13,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from schemas.changes import BinaryArray, RowChanges
+from schemas.sink.position import RowOp
 from schemas.tidb.table import TableVersion
 from sorters.core.columnar.row_changes import slices_of_rows
 from sorters.core.columnar.spans import IntArray
-from sorters.core.encode.sql.rows import is_keyless
-from sorters.core.encode.wire.protocol import EncodedRows
+from sorters.core.encode.sql.rows import SqlRowsEncoder, is_keyless
+from sorters.core.encode.wire.protocol import EncodedRows, Encoder
 from sorters.core.feed.claim_check import StoreClaim
 from sorters.core.feed.feed import CompiledFeed
 from sorters.core.feed.large_messages import NamedRows, Room
@@ -31,7 +32,7 @@ from sorters.core.mount.mounted import ROW_OPS, MountedColumns, MountedPart, Row
 from sorters.core.mount.mounter import mount
 from sorters.core.records.order import OutputRecords, make_records, no_records, row_positions
 from sorters.core.route.dispatch import Route
-from sorters.core.route.split_update import has_unseen_unique, split_all, split_by_keys
+from sorters.core.route.split_update import has_unseen_unique, may_free_keys, split_all, split_by_keys
 
 CELLS_MAX = 1_000_000
 """Columns times rows of what is encoded at once: some 200 MiB of debezium, 50 of the others."""
@@ -144,7 +145,7 @@ def encode_pass(
     if selection is not None:
         mounted = replace(mounted, table=selection.table, parts=tuple(selection.of(part) for part in parts))
     mounted = feed.routes.mounted(mounted)
-    encoded = feed.encoder.encode_rows(
+    encoded = _encoder_of(table, feed).encode_rows(
         mounted, topic=route.topic, encoded_at_ms=encoded_at_ms, schema_ids=feed.schema_ids
     )
     for part in parts:  # after the encoder, which has looked at most values already
@@ -157,6 +158,18 @@ def encode_pass(
     return EncodedPass(
         table, parts, mounted, encoded, keys, commit_ts, positions, _split_rows(rows, kept, groups, alike)
     )
+
+
+def _encoder_of(table: TableVersion, feed: CompiledFeed) -> Encoder:
+    """Return what encodes a table's rows. A database is told where an event filter may leave out what frees a key: a
+    row that upstream deleted is there still when its key comes again. Such a table shares no pass with others.
+    """
+    if not isinstance(feed.encoder, SqlRowsEncoder):
+        return feed.encoder
+    ignored = feed.events.may_ignore(table.schema, table.table)
+    if RowOp.DELETE in ignored or (RowOp.UPDATE in ignored and may_free_keys(table)):
+        return replace(feed.encoder, overwrites=True)
+    return feed.encoder
 
 
 def kept_parts(

@@ -26,6 +26,9 @@ A table that is resynced (:attr:`~schemas.sink.sql_rows.TableForm.notes`) has ro
 rows go as in safe mode. Where its keys are noted (:mod:`consumers.processors.core.apply.noted_keys`), those of the
 batch are struck off.
 
+So do those of a table of which an event filter leaves out what frees a key (``overwrites``): what upstream deleted may
+be there for ever.
+
 Rows of a table without a key (:attr:`~schemas.sink.sql_rows.TableForm.is_keyless`) may hold the same, so none stands
 for others: all are written, in their order, and a DELETE takes one row. Its updates come as deletes and inserts.
 
@@ -192,7 +195,7 @@ def _tables(rows: RowBatch) -> list[_TableRows]:
 
 
 def _kind(form: TableForm) -> tuple[object, ...]:
-    return form.columns, form.key, form.notes
+    return form.columns, form.key, form.notes, form.overwrites
 
 
 def _of_table(table: _TableRows, settings: StatementSettings) -> Iterator[Statement]:
@@ -204,7 +207,7 @@ def _of_table(table: _TableRows, settings: StatementSettings) -> Iterator[Statem
         return
     last, before, went, read = _net(table, op)
     gone = op[last] == _DELETE
-    is_safe = settings.safe_mode or bool(form.notes)
+    is_safe = settings.safe_mode or bool(form.notes) or form.overwrites
     if is_safe or int(table.column("commit_ts").min()) <= settings.safe_until_ts:
         deletes, upserts, inserts, replaced = gone, np.zeros_like(gone), np.zeros_like(gone), ~gone
     else:
@@ -234,7 +237,7 @@ def _in_order(
     words = _words(table.form)
     single = _Chunks(table, is_loose, 1, settings.bytes_max)
     several = _Chunks(table, is_loose, settings.rows_max, settings.bytes_max)
-    into = (b"REPLACE" if settings.safe_mode else b"INSERT") + words.into
+    into = (b"REPLACE" if settings.safe_mode or table.form.overwrites else b"INSERT") + words.into
     for rows in np.split(np.arange(len(op)), np.flatnonzero(is_delete[1:] != is_delete[:-1]) + 1):
         if is_delete[rows[0]]:
             yield from single.statements(words.delete, rows, CONDITION_END, b" LIMIT 1", of_keys=True)

@@ -72,7 +72,10 @@ assert HEAD_BYTES == STORAGE_HEAD_BYTES, "rows of both sinks are joined by the s
 
 @dataclass(frozen=True, slots=True)
 class SqlRowsEncoder(RowEncoder):
-    """Has no options: what the sink is told is for the processor."""
+    """Has no options of users: what the sink is told is for the processor."""
+
+    overwrites: bool = False
+    """See :class:`~schemas.sink.sql_rows.TableForm`."""
 
     @property
     def takes_alike_tables(self) -> bool:
@@ -121,7 +124,7 @@ class SqlRowsEncoder(RowEncoder):
     def _part(self, part: MountedPart) -> Messages:
         keys, rows = _scalar_literals(part) if part.is_scalar else _column_literals(part)
         values = headed_rows(part, keys, rows, ops=_ops(part))
-        return join(len(part), [_forms(part)]), values
+        return join(len(part), [_forms(part, self.overwrites)]), values
 
 
 def _statement(event: DdlMessage) -> tuple[str, int]:
@@ -186,15 +189,17 @@ def _clocks(event: DdlMessage) -> tuple[str, str]:
     return clock, local_clock
 
 
-def _forms(part: MountedPart) -> Segment:
+def _forms(part: MountedPart, overwrites: bool) -> Segment:
     """Return the form of each row; one of a table image tells the table's unique keys beside."""
+
+    def encoded(table: TableVersion, uniques: tuple[tuple[str, ...], ...] | None) -> bytes:
+        return encode_form(replace(form_of(table), uniques=uniques, overwrites=overwrites))
+
     is_read = part.is_read
-    of_changes: Segment = part.of_table(lambda table: encode_form(form_of(table)))
+    of_changes: Segment = part.of_table(lambda table: encoded(table, None))
     if not is_read.any():
         return of_changes
-    of_images: Segment = part.of_table(
-        lambda table: encode_form(replace(form_of(table), uniques=_unique_columns(table)))
-    )
+    of_images: Segment = part.of_table(lambda table: encoded(table, _unique_columns(table)))
     if is_read.all():
         return of_images
     return pc.if_else(pa.array(is_read), of_images, of_changes).cast(pa.binary())

@@ -11,6 +11,7 @@ from schemas.ids import Ts
 from sorters.core.lake.columns import CHANGE_COLUMN_IDS, LakeColumn, widens
 from sorters.core.lake.errors import LakeSchemaError
 from sorters.core.lake.refusals import BEGIN_ANEW
+from sorters.core.lake.remade import Remade
 
 _DOC = "tidebus column "
 _NEW_COLUMN: Final = "say type-change=new-column in the sink URI and resume: the column goes on as a new field"
@@ -95,20 +96,23 @@ def plan_evolution(
     *,
     set_aside_at: Ts | None = None,
     keys: Collection[str] = (),
+    remade: Remade | None = None,
 ) -> Evolution:
     """Plan how a table with these fields comes to have the wanted columns. Fields of others stay.
 
     A column that TiDB has made anew under its old name (a change of type that rewrites rows) is the same field if
-    Iceberg can widen it.
+    Iceberg can widen it, and its values surely stay.
 
     Args:
         laid_by: names of fields that partitions or the sort order go by.
         set_aside_at: the DDL's ts, where a field of another type is to stay beside a new one; None: that is an error.
         keys: columns by which rows are found again, whose fields hold all of the table's values.
+        remade: what is known of columns with new ids, where rows of before are to be as TiDB's; None: there are none,
+            or they are changes, which stay as they were.
 
     Raises:
-        LakeSchemaError: a column gets a type that Iceberg cannot widen its field to, or the name of another's field; or
-            one is dropped that the table is laid out by.
+        LakeSchemaError: a column gets a type that Iceberg cannot widen its field to, values that no row change brings,
+            or the name of another's field; or one is dropped that the table is laid out by.
     """
     by_id = {field.column_id: field for field in fields if field.column_id is not None}
     ids = {column.id for column in wanted}
@@ -125,14 +129,15 @@ def plan_evolution(
         if field is None:
             adds.append(column)
             continue
-        if field.type != column.type and not widens(field.type, column.type):
+        misfit = _misfit(field, column, remade)
+        if misfit:
             may_go_on = field.name not in laid_by and column.name not in keys
             if set_aside_at is not None and may_go_on:
                 set_aside.append((field.name, f"{field.name}_until_{set_aside_at}"))
                 adds.append(column)
                 continue
             helps = f"{_NEW_COLUMN}; or {BEGIN_ANEW}" if may_go_on else BEGIN_ANEW
-            raise _refused(table, column.name, f"Iceberg cannot make {column.type} of {field.type}", helps)
+            raise _refused(table, column.name, misfit, helps)
         kept.append((field, column))
     names = {field.name for field, _ in kept} | {name for name, _ in set_aside}
     drops = tuple(field.name for field in fields if field.column_id is not None and field.name not in names)
@@ -147,6 +152,17 @@ def plan_evolution(
         adds=tuple(adds),
         docs=tuple((field.name, field_doc(column)) for field, column in kept if field.doc != field_doc(column)),
     )
+
+
+def _misfit(field: LakeField, column: LakeColumn, remade: Remade | None) -> str:
+    """Return why a field cannot be a column's from here on; '': it can."""
+    if field.type != column.type and not widens(field.type, column.type):
+        return f"Iceberg cannot make {column.type} of {field.type}"
+    if remade is None or field.column_id is None or field.column_id == column.id:
+        return ""
+    if remade.keeps_values(field.column_id, field.type, column):
+        return ""
+    return "it was made anew with another type, which may change values, and no row change brings these"
 
 
 def _refused(table: str, column: str, reason: str, helps: str) -> LakeSchemaError:

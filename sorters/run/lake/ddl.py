@@ -16,6 +16,7 @@ from sorters.core.lake.commits import check_rows, empties, ends_resync, filled_c
 from sorters.core.lake.errors import LakeSchemaError
 from sorters.core.lake.evolution import Evolution, plan_evolution, says_changes
 from sorters.core.lake.refusals import BEGIN_ANEW, by_ddl, by_rows, filter_rule
+from sorters.core.lake.remade import Remade
 from sorters.core.lake.values import lake_array
 from sorters.core.mount.filled_columns import ConstantColumn
 from sorters.run.lake.creation import NewTable
@@ -67,13 +68,13 @@ class LakeDdl:
     def _follow_each(
         self, change: SchemaChange, table: TableChange, store: SchemaStore, left_out: LeftOut | None, *, is_sent: bool
     ) -> None:
-        if self._tables.covers(table.post) and not self._tables.covers(table.pre):
-            self._begin_anew(change, table, store, left_out)
+        comes = self._tables.covers(table.post) and not self._tables.covers(table.pre)
+        is_empty = comes and self._begin_anew(change, table, store, left_out)
         if table.pre is not None and self._tables.covers(table.pre):
             self._end_resync(change, table.pre, store, stays=self._tables.covers(table.post))
         # Where a filter leaves the DDL out and rows have other columns from here on, they bring them.
         if self._tables.covers(table.post) and is_sent:
-            self._follow_table(change, table, store, left_out)
+            self._follow_table(change, table, store, left_out, is_empty=is_empty)
         elif table.pre is None or not self._tables.covers(table.pre):
             return
         elif table.post is not None and self._tables.covers(table.post):
@@ -100,23 +101,32 @@ class LakeDdl:
 
     def _begin_anew(
         self, change: SchemaChange, sides: TableChange, store: SchemaStore, left_out: LeftOut | None
-    ) -> None:
+    ) -> bool:
         """Empty what stands in a lake table whose table comes to the changefeed (again) by a DDL, where an image brings
-        all its rows, or where it held another table's: nobody knows what has gone from it meanwhile.
+        all its rows, or where it held another table's: nobody knows what has gone from it meanwhile. Tell whether it
+        was emptied.
         """
         assert sides.post is not None
         version, ts = store.decoded(sides.post), change.job.finished_ts
         table = self._tables.find(self._tables.name(version))
         if table is None or self._settings.mode == "append" or table.progress().watermark_ts >= ts:
-            return
+            return False
         imaged = is_imaged(version, left_out)
-        if imaged or table.table_id != version.table_id:
-            self._check_lease()
-            table.evolve(Evolution(), version.table_id, None, ts, image_to_come=imaged)
-            log.info("lake table begins anew", extra={"table": str(table.name), "ts": ts})
+        if not imaged and table.table_id == version.table_id:
+            return False
+        self._check_lease()
+        table.evolve(Evolution(), version.table_id, None, ts, image_to_come=imaged)
+        log.info("lake table begins anew", extra={"table": str(table.name), "ts": ts})
+        return True
 
     def _follow_table(
-        self, change: SchemaChange, sides: TableChange, store: SchemaStore, left_out: LeftOut | None
+        self,
+        change: SchemaChange,
+        sides: TableChange,
+        store: SchemaStore,
+        left_out: LeftOut | None,
+        *,
+        is_empty: bool,
     ) -> None:
         assert sides.post is not None
         post, mode, ts = store.decoded(sides.post), self._settings.mode, change.job.finished_ts
@@ -134,9 +144,11 @@ class LakeDdl:
                 self._tables.take(name, self._tables.make(NewTable(name, post, ts, image_to_come=False)))
             return
         emptied_at = ts if mode == "upsert" and empties(change) else None
-        evolution = self.evolution(table, post)
         pre = None if sides.pre is None else store.decoded(sides.pre)
-        filled = filled_columns(pre, post) if pre is not None and mode == "upsert" and emptied_at is None else ()
+        holds_rows = mode == "upsert" and emptied_at is None
+        remade = Remade.by_ddl(change, pre, post)
+        evolution = self._evolution(table, post, remade if holds_rows and not is_empty else None)
+        filled = filled_columns(pre, post) if pre is not None and holds_rows else ()
         table.evolve(evolution, post.table_id, None if filled else post.version, emptied_at)
         if filled:
             self._fill(table, post, filled)
@@ -147,14 +159,16 @@ class LakeDdl:
         Raises:
             LakeSchemaError: it cannot have them.
         """
+        remade = Remade(version) if self._settings.mode == "upsert" else None
         try:
-            evolution = self.evolution(table, version)
+            evolution = self._evolution(table, version, remade)
         except LakeSchemaError as error:
             raise by_rows(error, version.schema, version.table, version.version) from error
         table.evolve(evolution, version.table_id, version.version)
 
-    def evolution(self, table: LakeTable, version: TableVersion) -> Evolution:
-        """Return what a lake table must become to have the columns of a table version.
+    def _evolution(self, table: LakeTable, version: TableVersion, remade: Remade | None) -> Evolution:
+        """Return what a lake table must become to have the columns of a table version; ``remade``: see
+        :func:`plan_evolution`.
 
         Raises:
             LakeSchemaError: it cannot.
@@ -168,6 +182,7 @@ class LakeDdl:
             table.laid_by(),
             set_aside_at=version.version if self._settings.type_change == "new-column" else None,
             keys=key_names(version) if mode == "upsert" else (),
+            remade=remade,
         )
 
     def _fill(self, table: LakeTable, version: TableVersion, offsets: Sequence[int]) -> None:

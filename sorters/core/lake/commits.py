@@ -12,7 +12,7 @@ watermark is at S or above has them. While changes are left out for images to co
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -148,12 +148,18 @@ def is_renamed(pre: StoredTable, post: StoredTable) -> bool:
     return (pre.schema, pre.table) != (post.schema, post.table)
 
 
-def filled_columns(pre: TableVersion, post: TableVersion) -> tuple[int, ...]:
-    """Return the offsets of columns that a DDL has added with a default, which rows of before hold without a change."""
+def filled_columns(pre: TableVersion, post: TableVersion, remade: Container[int] = ()) -> tuple[int, ...]:
+    """Return the offsets of columns that a DDL has added with a default, which rows of before hold without a change.
+
+    ``remade``: ids of columns that it has made of others.
+    """
     known = {column.id for column in pre.columns}
     names = {column.name.lower() for column in pre.columns}
     return tuple(
         column.offset
         for column in post.columns
-        if column.id not in known and column.name.lower() not in names and column.absent_value is not None
+        if column.id not in known
+        and column.id not in remade
+        and column.name.lower() not in names
+        and column.absent_value is not None
     )

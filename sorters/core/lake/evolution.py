@@ -122,7 +122,8 @@ def plan_evolution(
     adds: list[LakeColumn] = []
     set_aside: list[tuple[str, str]] = []
     for column in wanted:
-        field = by_id.get(column.id) or free.pop(column.name.lower(), None)
+        former = by_id.get(remade.former.get(column.id, 0)) if remade is not None else None
+        field = by_id.get(column.id) or free.pop((former or column).name.lower(), None)
         if column.name.lower() in others:
             reason = "a field of this name stands in the lake table already, and is not ours"
             raise _refused(table, column.name, reason, "rename or drop that field in the lake table, and resume")

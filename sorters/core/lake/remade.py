@@ -5,9 +5,11 @@ lake table that shows rows as they are may go on with a field only where each va
 not known to keep values is taken not to: strings that get shorter lose trailing spaces even in a strict sql_mode.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final, Self
 
+from schemas.ddl.job import DdlType
 from schemas.ddl.schema_change import SchemaChange
 from schemas.tidb.mysql_types import INTEGER_TYPES, STRING_TYPES, MysqlType
 from schemas.tidb.table import ColumnVersion, TableVersion
@@ -36,11 +38,19 @@ class Remade:
     """Before the DDL; None: a filter leaves the DDL out, or several."""
     is_strict: bool = False
     """The DDL ran in a strict sql_mode."""
+    former: Mapping[int, int] = field(default_factory=dict)
+    """Ids of columns that the DDL has made anew, under another name too, and what they were before."""
 
     @classmethod
     def by_ddl(cls, change: SchemaChange, pre: TableVersion | None, post: TableVersion) -> Self:
         """Return what a DDL says."""
-        return cls(post, pre, bool(change.job.sql_mode & _MODE_STRICT))
+        is_strict = bool(change.job.sql_mode & _MODE_STRICT)
+        if pre is None or change.job.type is not DdlType.MODIFY_COLUMN:
+            return cls(post, pre, is_strict)
+        old, new = ({column.id for column in version.columns} for version in (pre, post))
+        went, came = old - new, new - old
+        is_one = len(went) == len(came) == 1
+        return cls(post, pre, is_strict, dict(zip(came, went, strict=True)) if is_one else {})
 
     def keeps_values(self, field_id: int, field_type: str, column: LakeColumn) -> bool:
         """Tell whether rows of before, in the field of a former id, surely hold what TiDB has in the column.

@@ -148,7 +148,7 @@ class LakeDdl:
         holds_rows = mode == "upsert" and emptied_at is None
         remade = Remade.by_ddl(change, pre, post)
         evolution = self._evolution(table, post, remade if holds_rows and not is_empty else None)
-        filled = filled_columns(pre, post) if pre is not None and holds_rows else ()
+        filled = filled_columns(pre, post, remade.former) if pre is not None and holds_rows else ()
         table.evolve(evolution, post.table_id, None if filled else post.version, emptied_at)
         if filled:
             self._fill(table, post, filled)

@@ -215,6 +215,18 @@ def test_integer_that_gets_smaller_goes_by_the_sql_mode_of_the_ddl() -> None:
         _follow([raw(2, INT)], [raw(3, SMALL)], sql_mode=0)
 
 
+def test_column_that_is_renamed_and_made_anew_is_the_same_field_or_refused() -> None:
+    wider, with_default = of(T.DECIMAL, 12, 2), {"origin_default": "7"}
+    kept = raw(3, wider, "w") | with_default
+    table = _follow([raw(2, of(T.DECIMAL, 10, 2))], [kept])
+    docs, widened = (("v", "tidebus column 3"),), (("v", "decimal(12, 2)"),)
+    assert table.evolved == [Evolution(renames=(("v", "w"),), widened=widened, docs=docs)]
+    assert not table.filled, "it would lose what it held"
+    for after in (DATETIME, text(T.VARCHAR, 20)):
+        with pytest.raises(LakeSchemaError, match=r"column=w,.*(no row change brings|Iceberg cannot make)"):
+            _follow([raw(2, DATETIME_6)], [raw(3, after, "w")])
+
+
 def test_column_that_is_dropped_and_added_again_is_a_new_field() -> None:
     dropped = _follow([raw(2, DATETIME_6)], [], type_=DdlType.DROP_COLUMN)
     assert dropped.evolved == [Evolution(drops=("v",))]

@@ -21,7 +21,8 @@ HIDDEN = [
 """A statement, and what its writer would like to have run beside it; the last is beyond the restorer."""
 SKIPPED = ["/*", "/*M!", "/*M!100000", "/*+", "/*T", "/*t!", "/*T![nosuch]", "/*T![TTL]", "/*T![ttl,nosuch]"]
 SKIPPED += ["/*T![global_index,nosuch]", "/*T![resource_group]", "/*T![a$b]", "/*T![é]"]
-RUN = ["/*!", "/*!50000", "/*!99999", "/*T!", *(f"/*T![{name}]" for name in KNOWN_FEATURES), "/*T![ttl,placement]"]
+RUN = ["/*!", "/*!50000", "/*!99999", "/*T!", "/*T![ttl,placement]"]
+RUN += [f"/*T![{name}]" for name in sorted(KNOWN_FEATURES)]
 
 
 def sent(sql: str) -> str:

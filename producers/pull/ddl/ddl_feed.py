@@ -31,7 +31,7 @@ from producers.pull.feed.event_feed import EventFeed
 from producers.pull.feed.types import SpanStatus
 from producers.pull.landing.landing import Delivered, OnDelivery, RecordProducer
 from producers.pull.landing.raw_log import QUIETER, ensure_raw_topics, kafka_log
-from producers.pull.landing.raw_producer import close_producer, raw_log_producer
+from producers.pull.landing.raw_producer import drop_gapless, raw_log_producer, serve_gapless
 from producers.pull.locks.kv_client import KvClient
 from producers.pull.locks.resolver import LockResolver
 from producers.pull.locks.watch import LockWatch
@@ -116,7 +116,9 @@ class DdlFeed:
             DeliveryFailedError: the snapshot is not acknowledged.
         """
         # First, so that it has its head start before a snapshot is landed.
-        self._producer = producer = raw_log_producer(self._kafka, self._settings.compression, self._ending.kafka_error)
+        self._producer = producer = raw_log_producer(
+            self._kafka, self._settings.compression, self._ending.kafka_error, is_gapless=True
+        )
         ensure_raw_topics(self._kafka, self.topics, self._settings.raw_log)
         landed = list(self._read_topic())
         book = DdlBook(landed)
@@ -149,7 +151,7 @@ class DdlFeed:
         if self._feed is not None:
             self._feed.stop()
         if self._producer is not None:
-            close_producer(self._producer)
+            drop_gapless(self._producer)
         self._pd.close()
 
     def take(self) -> list[DdlRecord]:
@@ -197,7 +199,9 @@ class DdlFeed:
         delivered = _Delivered()
         for record in records:
             _produce(producer, self.topics.ddl, record, delivered)
-        producer.flush(FLUSH_S)
+        deadline = time.monotonic() + FLUSH_S
+        while delivered.count < len(records) and delivered.error is None and time.monotonic() < deadline:
+            serve_gapless(producer, 0.1, self.topics.ddl)
         if delivered.error is not None or delivered.count < len(records):
             raise DeliveryFailedError(
                 "the schema snapshot is not acknowledged",
@@ -275,7 +279,7 @@ class _DdlSink:
             _produce(self._producer, self._topic, record, self._delivered)
 
     def turn(self, now_s: float) -> float:
-        self._producer.poll(0)
+        serve_gapless(self._producer, 0, self._topic)
         if self._failure is not None:
             raise self._failure
         return 0.005 if self._sent else 0.1
@@ -323,7 +327,7 @@ def _produce(producer: RecordProducer, topic: str, record: DdlRecord, on_deliver
             # The queue holds 100,000 records: more tables than that, and a broker that takes none.
             if time.monotonic() > deadline:
                 raise DeliveryFailedError("Kafka takes no ddl records", topic=topic, kind=record.kind) from error
-            producer.poll(0.05)
+            serve_gapless(producer, 0.05, topic)
             continue
         except KafkaException as error:
             raise DeliveryFailedError(

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException
 
 from edges.kafka.access import KafkaAccess
 from edges.kafka.errors import KafkaSettingsError
@@ -18,8 +18,13 @@ def raw_log_producer(
     compression: str,
     on_error: Callable[[KafkaError], None],
     record_bytes: int = RAW_MESSAGE_BYTES_MAX,
+    *,
+    is_gapless: bool = False,
 ) -> Any:
     """Return a producer that loses nothing: acks of all replicas, idempotent, and it tries as long as it lives.
+
+    ``is_gapless``: behind a record that Kafka refuses for good it sends nothing more. Of rows it may, for the table
+    starts again from the published R; but what the ddl topic holds is taken for whole up to its last record.
 
     Raises:
         DeliveryFailedError: librdkafka refuses the settings.
@@ -37,6 +42,8 @@ def raw_log_producer(
                 "queue.buffering.max.kbytes": 256 * 1024,
                 "compression.type": compression,
                 "error_cb": on_error,
+                # librdkafka calls it experimental, and warns of it at each start of a producer.
+                **({"enable.gapless.guarantee": True, "log_level": 3} if is_gapless else {}),
             },
             kafka_log,
         )
@@ -44,7 +51,31 @@ def raw_log_producer(
         raise DeliveryFailedError("Kafka producer settings are refused", reason=error) from error
 
 
+def serve_gapless(producer: Any, timeout_s: float, topic: str) -> None:
+    """Take in what a gapless producer has to say; not by ``flush``, which may lose what is raised here.
+
+    Raises:
+        DeliveryFailedError: Kafka has refused a record for good. The client raises that where it is polled; as
+            SystemError if it has called back meanwhile.
+    """
+    try:
+        producer.poll(timeout_s)
+    except (KafkaException, SystemError) as error:
+        reason = error.args[0].str() if isinstance(error, KafkaException) else error.__cause__ or error
+        raise DeliveryFailedError(
+            "Kafka did not take a record, and gets none behind it", topic=topic, reason=reason
+        ) from error
+
+
 def close_producer(producer: Any) -> None:
     """End a producer's threads. What is not acknowledged is given up: the next start lands it again."""
     producer.purge()
     producer.close()
+
+
+def drop_gapless(producer: Any) -> None:
+    """Give up what a gapless producer has not sent; its threads end as soon as nobody refers to it.
+
+    It may have failed for good, and ``close`` of such a one leaves an error set in its thread, which comes up anywhere.
+    """
+    producer.purge()

@@ -17,7 +17,7 @@ from sorters.core.source.errors import NoImageError, NotReachedError, SourceOpti
 from sorters.core.source.offsets import SourceOffset
 from sorters.core.source.options import SourceOptions
 from sorters.core.source.start_image import StartImage, newest_image
-from sorters.core.source.table_history import concerns, physical_ids, table_at
+from sorters.core.source.table_history import concerns, named_since, physical_ids, table_at
 from sorters.log.failures import HistoryLostError
 from sorters.log.frontier_reader import FrontierReader
 from sorters.log.raw_topic_reader import raw_topic_reader
@@ -136,7 +136,7 @@ class TableLog:
             'raw log lists no whole image of the table; a changefeed with initial = "snapshot" takes one; or copy the '
             "table at a ts, and start above it",
             table=str(self.name),
-            table_ids=tables,
+            table_ids=list(tables),
             chunks=sum(chunk.table_id in tables for chunk in listed),
         )
 
@@ -152,11 +152,17 @@ class TableLog:
             raise NoImageError("the image that the query started at is gone", table=str(self.name), records=records)
         return image
 
-    def _tables_at(self, frontier_offset: int) -> list[TableId]:
-        """Return the physical tables that the table had at the frontier record before an offset, whoever asks when."""
+    def _tables_at(self, frontier_offset: int) -> dict[TableId, Ts]:
+        """Return the physical tables that the table had at the frontier record before an offset, whoever asks when, and
+        since when each was its.
+        """
         record = self.frontier.record_before(frontier_offset)
         self.schemas.advance(record.ddl_high)
-        return sorted(table_at(self.schemas.store, self.name, record.resolved_ts).physical_ids)
+        store, ts = self.schemas.store, record.resolved_ts
+        return {
+            each: named_since(store, self.name, each, ts)
+            for each in sorted(table_at(store, self.name, ts).physical_ids)
+        }
 
     def _chunks(self, start: int, end: int) -> Iterator[ImageChunk]:
         """Yield the chunks that some frontier records list, as often as they do."""

@@ -5,7 +5,7 @@ or below it is in the image. So a range counts whichever changefeed it was scann
 make one up: of two that hold a key the newer one counts.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -92,15 +92,19 @@ class StillToCome:
         return rows if kept.all() else rows_where(rows, kept)
 
 
-def newest_image(chunks: Iterable[ImageChunk], tables: Sequence[TableId]) -> StartImage | None:
-    """Return the image that the newest chunks of some physical tables make up; None: keys are in none of them."""
+def newest_image(chunks: Iterable[ImageChunk], tables: Mapping[TableId, Ts]) -> StartImage | None:
+    """Return the image that the newest chunks of some physical tables make up; None: keys are in none of them.
+
+    Args:
+        tables: since when each is the table's: an image counts above that ts.
+    """
     newest_first = sorted(set(chunks), key=lambda chunk: (chunk.ts, chunk.number, chunk.attempt), reverse=True)
     chosen: list[StartChunk] = []
-    for table in tables:
+    for table, since_ts in tables.items():
         whole = KeyRange.of_table(table)
         covered: tuple[KeyRange, ...] = ()
         for chunk in newest_first:
-            if chunk.table_id != table:
+            if chunk.table_id != table or chunk.ts <= since_ts:
                 continue
             keys = missing_keys(chunk.keys, covered)
             if keys:

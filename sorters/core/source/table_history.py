@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Final
 
+import numpy as np
+
 from schemas.ddl.bad_jobs import BadJob
 from schemas.ddl.job import DDL_TYPE_NAMES, DdlType
 from schemas.ddl.schema_change import SchemaChange, StoredTable
@@ -74,6 +76,18 @@ def physical_ids(store: SchemaStore, name: TableName, after_ts: Ts, upto_ts: Ts)
     for change in store.changes_between(after_ts, upto_ts):
         ids.update(*(table.physical_ids for table in _sides(change, name) if table is not None))
     return frozenset(ids)
+
+
+def named_since(store: SchemaStore, name: TableName, physical_id: TableId, ts: Ts) -> Ts:
+    """Return since when a physical table has been of the name without a break, up to ``ts``; 0: ever since the store
+    knows it.
+    """
+    stored, valid_after = store.stored_of(physical_id), store.boundaries_of(physical_id)
+    for number in range(int(np.searchsorted(valid_after, ts, side="right")) - 1, -1, -1):
+        each = stored[number]
+        if each is None or not name.is_of(each.schema, each.table):
+            return Ts(int(valid_after[number + 1]))
+    return Ts(0)
 
 
 def stop_between(

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas.changes import Op
+from schemas.ddl.job import DdlType
 from schemas.ids import TableId, Ts
 from schemas.rawlog.ddl_record import DdlRecord
 from schemas.rawlog.image_batch import ImageBatch, ImageRows, ScanName, encode_image_batch
@@ -26,7 +27,7 @@ from sorters.source.query import Query, spark_schema
 from tests.support.lakes.lake_bank import row
 from tests.support.rawlog.memory_raw_log import MemoryEvents, MemoryLog, MemoryTableLog
 from tests.support.rawlog.raw_log import Change, row_key
-from tests.support.recorded.ddl_jobs import table_info
+from tests.support.recorded.ddl_jobs import job, table_info
 
 MINE, FIRST_TS, LAST_TS, HANDLES = 7, 10, 60, 8
 Row = tuple[int, str, int, int | None]
@@ -173,9 +174,9 @@ def _land(
     log.lose_lows()
 
 
-def _snapshot(log: MemoryLog) -> None:
+def _snapshot(log: MemoryLog, name: str = "mine") -> None:
     log.ddl.append(DdlRecord(kind="schema", ts=Ts(5), schema_id=1, payload={"id": 1, "db_name": {"O": "d", "L": "d"}}))
-    log.ddl.append(DdlRecord(kind="table", ts=Ts(5), schema_id=1, payload=table_info(MINE, "mine")))
+    log.ddl.append(DdlRecord(kind="table", ts=Ts(5), schema_id=1, payload=table_info(MINE, name)))
     log.ddl.append(DdlRecord(kind="snapshot_end", ts=Ts(5), payload={}))
 
 
@@ -185,7 +186,7 @@ def query_of(log: MemoryLog, rows_max: int) -> Query:
     table_log = MemoryTableLog(log, options)
     table_log.newest()
     store = table_log.schemas.store
-    query = Query(options, spark_schema(RowShape.of(store.decoded(table_at(store, options.table, Ts(5))))))
+    query = Query(options, spark_schema(RowShape.of(store.decoded(table_at(store, options.table, Ts(LAST_TS))))))
     query.__dict__["log"] = table_log
     return query
 
@@ -246,3 +247,23 @@ def test_start_at_an_image_that_is_not_whole_or_whose_changes_are_gone_is_refuse
     with pytest.raises(HistoryLostError) as lost:
         query_of(log, 10).offset_at("image")
     assert lost.value.fields["asked_ts"] == 17
+
+
+def test_image_from_before_a_table_had_its_name_is_no_start_of_a_query_by_it() -> None:
+    """What changed between the image and the RENAME was of another name, which the query does not read."""
+    log, image = MemoryLog(partitions=1), Image()
+    _snapshot(log, "yours")
+    log.ddl.append(job(20, DdlType.RENAME_TABLE, schema_id=1, table_id=MINE, table_info=table_info(MINE, "mine")))
+    log.publish(10)
+    chunks = [image.land(ts, ts, _range(None, None), {row_key(MINE, 1): row(ts)}) for ts in (18, 20)]
+    log.publish(30, images=ImageState(version=(1, 1), chunks=tuple(chunks)))
+
+    with pytest.raises(NoImageError):
+        query_of(log, 10).offset_at("image")
+
+    chunks = [image.land(21, 21, _range(None, None), {row_key(MINE, 1): row(21)})]
+    log.publish(40, images=ImageState(version=(1, 2), chunks=tuple(chunks)))
+    query = query_of(log, 10)
+    start = query.offset_at("image")
+    case = Case(log, image, [(21, "insert", 1, 21)], {1: 21})
+    assert rows_of(case, query, start, query.next_end(start)) == case.expected

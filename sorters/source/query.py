@@ -115,7 +115,7 @@ class Query:
         cut = planner.cut(start.border, end.border)
         if cut is not None:
             tables = log.ids(cut.after_ts, cut.upto_ts)
-            program = Program(log.schemas.store.part(tables), shape, self._options.feed_filter)
+            program = Program(log.schemas.store.part(tables), log.name, shape, self._options.feed_filter)
             held = image and image.still_to_come(cut.after_ts)
             # Where changes may stand twice, one task must see all of them.
             count = 1 if cut.may_repeat else -(-cut.offsets // TASK_RECORDS)
@@ -128,7 +128,7 @@ class Query:
             for chunk in image.between(start.resolved_ts, end.resolved_ts):
                 if chunk.landed.rows:
                     store = log.schemas.store.part({chunk.landed.table_id})
-                    program = Program(store, shape, self._options.feed_filter)
+                    program = Program(store, log.name, shape, self._options.feed_filter)
                     tasks.append(ImagePartition(log.config, log.topics.images, chunk, program))
         return tasks
 

@@ -20,7 +20,9 @@ from sorters.core.mount.mounted import MountedPart, RowKind
 from sorters.core.mount.mounter import mount
 from sorters.core.route.moved_keys import by_key
 from sorters.core.source.arrow_columns import arrow_column
+from sorters.core.source.options import TableName
 from sorters.core.source.row_shape import COMMIT_TIME, RowShape, arrow_type
+from sorters.core.source.table_history import is_named
 
 if TYPE_CHECKING:  # each query starts some processes, and few need filters
     from sorters.core.source.feed_filter import FeedFilter
@@ -37,13 +39,15 @@ class Program:
 
     schemas: SchemaStore
     """Of the physical tables of a batch."""
+    table: TableName
     shape: RowShape
     feed_filter: "FeedFilter | None" = None
     """None: all changes go out."""
 
     def batches(self, rows: RowChanges) -> Iterator[Any]:
-        """Yield ``pyarrow.RecordBatch`` of the rows of one physical table. An update that changes the primary key, or
-        the not-null unique key in its place, is a delete and an insert at one commit_ts: as many rows.
+        """Yield ``pyarrow.RecordBatch`` of the rows of one physical table, less those of another name. An update that
+        changes the primary key, or the not-null unique key in its place, is a delete and an insert at one commit_ts: as
+        many rows.
 
         Raises:
             CorruptRowError: a row does not decode.
@@ -60,7 +64,9 @@ class Program:
                     yield from self._of_part(half)
 
     def _by_version(self, rows: RowChanges) -> Iterator[tuple[TableVersion, RowChanges]]:
-        """Yield the rows of each schema of the table; those that no schema is for are skipped, as sorters do."""
+        """Yield the table's rows of each schema; those that no schema is for are skipped, as sorters do."""
+        named = is_named(self.schemas, self.table, rows.table_id, rows.commit_ts)
+        rows = rows if named.all() else rows_where(rows, named)
         number = np.searchsorted(self.schemas.boundaries_of(rows.table_id), rows.commit_ts, side="left")
         distinct = np.unique(number)
         for each in distinct.tolist():

@@ -3,6 +3,9 @@
 What holds for a row is the schema just before its commit_ts. So a batch may go up to the ts of a DDL that changes
 columns, and whoever goes on from there has rows of the new ones alone. It ends before a DDL that replaces rows: whether
 that is passed is decided by the batch that would have it within.
+
+A query follows the name. An exchange, or RENAMEs that swap, give it to other physical tables, so that of one of them
+some rows are the table's and others are not, by their commit_ts.
 """
 
 from collections.abc import Iterator
@@ -19,6 +22,7 @@ from schemas.ddl.schema_store import SchemaStore
 from schemas.errors import BusError
 from schemas.ids import TableId, Ts
 from schemas.tidb.table import TableVersion
+from sorters.core.columnar.spans import BoolArray, IntArray
 from sorters.core.source.errors import RowsReplacedError, SchemaChangedError, SourceTableError
 from sorters.core.source.options import TableName
 from sorters.core.source.row_shape import RowShape
@@ -70,12 +74,31 @@ def versions_of(store: SchemaStore, stored: StoredTable) -> Iterator[TableVersio
 
 
 def physical_ids(store: SchemaStore, name: TableName, after_ts: Ts, upto_ts: Ts) -> frozenset[TableId]:
-    """Return the physical tables that changes of the table within ``(after_ts, upto_ts]`` may be in."""
+    """Return the physical tables that changes of the table within ``(after_ts, upto_ts]`` may be in; they may have
+    changes of others, too: see :func:`is_named`.
+    """
     first = _named(store, name, after_ts)
     ids = set(first.physical_ids if first is not None else ())
     for change in store.changes_between(after_ts, upto_ts):
         ids.update(*(table.physical_ids for table in _sides(change, name) if table is not None))
     return frozenset(ids)
+
+
+def is_named(store: SchemaStore, name: TableName, physical_id: TableId, commit_ts: IntArray) -> BoolArray:
+    """Tell of each row of a physical table whether it is a row of the table of this name.
+
+    A row at the very ts of a DDL has the columns from before, and the name from after: a query that must not pass the
+    DDL ends below it, and the one that goes on has what it left. Of a physical table that it took the name is the one
+    from before. Rows from when there was no such physical table are left to lookups.
+    """
+    stored = store.stored_of(physical_id)
+    gone = np.array([False, *(each is None for each in stored)])
+    ours = np.array([True, *(each is None or name.is_of(each.schema, each.table) for each in stored)])
+    valid_after = store.boundaries_of(physical_id)
+    before = np.searchsorted(valid_after, commit_ts, side="left")
+    after = np.searchsorted(valid_after, commit_ts, side="right")
+    named: BoolArray = ours[np.where(gone[after], before, after)]
+    return named
 
 
 def named_since(store: SchemaStore, name: TableName, physical_id: TableId, ts: Ts) -> Ts:

@@ -91,7 +91,7 @@ def test_changes_of_the_source_less_preimages_come_to_the_table_where_keys_move(
 ) -> None:
     shape = RowShape.of(store.decoded(table_at(store, TableName("d", "t"), Ts(100))))
     rows = row_changes(TABLE, changes)
-    out = [row for batch in Program(store, shape).batches(rows) for row in batch.to_pylist()]
+    out = [row for batch in Program(store, TableName("d", "t"), shape).batches(rows) for row in batch.to_pylist()]
     assert _replayed(out) == held
     assert len(out) == output_rows(rows).sum(), "as many as were counted"
     assert sum(row["_change_type"] == INSERT for row in out) > sum(not change.old_value for change in changes)

@@ -135,7 +135,7 @@ def test_rows_of_a_changefeed_are_those_that_its_filters_leave() -> None:
     ]
 
     def left(changes: list[Change], table_id: int) -> list[tuple[int, str, int]]:
-        program = Program(store, shape_at(store, 100), feed_filter)
+        program = Program(store, NAME, shape_at(store, 100), feed_filter)
         batches = program.batches(row_changes(table_id, changes))
         names = ("_commit_version", "_change_type", "v")
         return sorted(tuple(row[name] for name in names) for batch in batches for row in batch.to_pylist())
@@ -278,7 +278,8 @@ def test_table_that_spark_cannot_have_or_that_is_not_there_is_refused() -> None:
 def changes_of(batch: Batch) -> pa.Table:
     """Return the rows of a recorded batch as the source hands them out, in commit order."""
     shape = RowShape.of(batch.table)
-    batches = list(Program(recorded_store(), shape).batches(batch.rows))
+    name = TableName(batch.table.schema, batch.table.table)
+    batches = list(Program(recorded_store(), name, shape).batches(batch.rows))
     for each in batches:
         each.validate(full=True)
     return pa.Table.from_batches(batches, shape.arrow)

@@ -19,6 +19,7 @@ from edges.kafka.clients import kafka_admin, kafka_consumer
 from schemas.errors import Action, BusError
 from schemas.sink.fence import FENCE_HEADER, NO_FENCE
 from schemas.sink.position import POSITION_HEADER
+from schemas.sink.topic import PARTITIONS
 
 log = logging.getLogger(__name__)
 
@@ -125,7 +126,8 @@ class KafkaSource:
         )
 
     def partitions(self) -> int:
-        """Return how many partitions the topic has.
+        """Return how many partitions the topic has, of those that its sorter writes: in others, which somebody has
+        added, nothing comes. A topic with fewer than the sorter wants fails by the sorter's word.
 
         Raises:
             SinkTopicMissingError: its sorter has not created it yet.
@@ -137,7 +139,7 @@ class KafkaSource:
             raise SinkTopicUnavailableError("kafka does not answer", topic=self._topic, reason=error.args[0]) from error
         if topic is None or topic.error is not None or not topic.partitions:
             raise SinkTopicMissingError("topic is not there; its sorter creates it", topic=self._topic)
-        return len(topic.partitions)
+        return min(len(topic.partitions), PARTITIONS)
 
     def start(self, offsets: Mapping[int, int]) -> None:
         """Check that these partitions can be read from these offsets on, and do.

@@ -19,9 +19,11 @@ from consumers.processors.apply.errors import general_error
 from consumers.verify.errors import NothingAppliedError, TableInMotionError
 from schemas.ids import Ts
 from schemas.sink.position import POSITION_CLASS_AT, PositionClass
+from schemas.sink.topic import PARTITIONS
 
 _LONG_S = 24 * 3600
-_POSITIONS = "SELECT part, position FROM tidebus.position WHERE feed = %s ORDER BY part"
+_POSITIONS = "SELECT part, position FROM tidebus.position WHERE feed = %s AND part < %s ORDER BY part"
+"""A former release began partitions, too, that somebody had added to the topic, and no sorter writes."""
 _DDL_STATE = "SELECT ddl_state FROM tidebus.changefeed WHERE feed = %s"
 
 
@@ -76,7 +78,7 @@ def _borders(connection: Connection, feed: str) -> tuple[Border, ...]:
     read_settings(connection)
     connection.query(b"START TRANSACTION WITH CONSISTENT SNAPSHOT")
     there = "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = 'tidebus' AND table_name = 'position'"
-    rows = select(connection, _POSITIONS, (feed,)) if select(connection, there)[0][0] else []
+    rows = select(connection, _POSITIONS, (feed, PARTITIONS)) if select(connection, there)[0][0] else []
     if not rows:
         raise NothingAppliedError("no processor has begun at this destination", feed=feed)
     # A DDL runs in no transaction: it may show already, or half, while its position does not.

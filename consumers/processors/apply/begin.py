@@ -40,7 +40,7 @@ class DatabaseSides:
         self.source = KafkaSource(options.kafka, sink_topic(info), group_id(info))
 
     def partitions(self) -> int:
-        """Return how many partitions the topic has.
+        """Return how many partitions of the topic its sorter writes.
 
         Raises:
             SinkTopicMissingError: the topic is not there yet.

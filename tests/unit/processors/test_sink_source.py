@@ -2,16 +2,25 @@
 
 import time
 from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
 
-from consumers.processors.sink_source import KafkaSource, SinkHistoryLostError, SinkRecord, read_record
+from consumers.processors.sink_source import (
+    KafkaSource,
+    SinkHistoryLostError,
+    SinkRecord,
+    SinkTopicMissingError,
+    read_record,
+)
 from edges.kafka.access import KafkaAccess
 from schemas.ids import Ts
 from schemas.sink.fence import NO_FENCE, Fence
 from schemas.sink.position import POSITION_HEADER, Position, PositionClass
+from schemas.sink.topic import PARTITIONS
 from sorters.core.records.order import OUTPUT_SCHEMA
 from sorters.cut.sink_writer import SinkWriter
 
@@ -37,6 +46,16 @@ class Broker:
     def put_stray(self, partition: int) -> None:
         self._producer.produce(TOPIC, b"hello, wrong topic", partition=partition)
         assert self._producer.flush(30) == 0
+
+
+class _Listing:
+    """A consumer that is asked for topics."""
+
+    def __init__(self, topics: dict[str, SimpleNamespace]) -> None:
+        self._topics = topics
+
+    def list_topics(self, topic: str, timeout: float) -> Any:
+        return SimpleNamespace(topics=self._topics)
 
 
 @pytest.fixture
@@ -99,6 +118,17 @@ def test_source_checks_that_records_are_there(broker: Broker, source: KafkaSourc
     with pytest.raises(SinkHistoryLostError) as caught:
         source.check({0: 4})
     assert (caught.value.fields["partition"], caught.value.fields["high"]) == (0, 3)
+
+
+@pytest.mark.parametrize(("there", "used"), [(6, 6), (PARTITIONS, PARTITIONS), (PARTITIONS + 1, PARTITIONS)])
+def test_source_has_no_partition_that_no_sorter_writes(source: KafkaSource, there: int, used: int) -> None:
+    topics = {TOPIC: SimpleNamespace(error=None, partitions=range(there))}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(source, "_consumer", _Listing(topics))
+        assert source.partitions() == used
+        topics.clear()
+        with pytest.raises(SinkTopicMissingError):
+            source.partitions()
 
 
 def test_source_that_has_checked_reads_the_record_before_too_where_there_is_one(

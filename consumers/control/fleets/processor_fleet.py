@@ -36,7 +36,8 @@ FeedName = tuple[str, str]
 @dataclass(slots=True)
 class _Processor:
     child: ChildProcess
-    epoch: int
+    begun_for: tuple[int, int]
+    """The changefeed's life and epoch when the child was started; see :func:`_run_of`."""
     wait_s: float = AGAIN_FIRST_S
     start_at_s: float | None = None
     """When a processor that has died is started again; None: it runs, or has done its work."""
@@ -100,19 +101,19 @@ class ProcessorFleet(Fleet):
                 self._tend_all()
 
     def _tend_all(self) -> None:
-        wanted: dict[FeedName, ChangefeedInfo] = {}
+        wanted: dict[FeedName, tuple[int, int]] = {}
         views = self._stored.refresh()
         self._unreadable.keep(views)
         for name, view in views.items():
             info = self._info(name, view)
             if info is not None and info.upstream == self._addresses.upstream and has_processors(info.sink_uri):
-                wanted[name] = info
+                wanted[name] = _run_of(view, info)
         for name in self._processors.keys() - wanted.keys() - self._unreadable.names:
             self._processors.pop(name).child.discard(STOP_S)
         self._refused.keep(wanted)
-        for name, info in wanted.items():
+        for name, run in wanted.items():
             try:
-                self._tend(name, info)
+                self._tend(name, run)
             except BusError as error:  # a disk that is full, say: the others are tended all the same
                 self._refused.tell(name, error)
             else:
@@ -128,17 +129,17 @@ class ProcessorFleet(Fleet):
         self._unreadable.end(name)
         return info
 
-    def _tend(self, name: FeedName, info: ChangefeedInfo) -> None:
+    def _tend(self, name: FeedName, run: tuple[int, int]) -> None:
         processor = self._processors.get(name)
         if processor is None:
-            self._processors[name] = _Processor(self._started(name), info.epoch)
+            self._processors[name] = _Processor(self._started(name), run)
             return
         if processor.child.is_running():
             processor.child.turn_over_log()
             return
         now = time.monotonic()
-        if processor.epoch != info.epoch:  # resumed, perhaps after it was finished
-            processor.epoch, processor.wait_s, processor.start_at_s = info.epoch, AGAIN_FIRST_S, now
+        if processor.begun_for != run:  # resumed, perhaps after it was finished; or removed and created anew
+            processor.begun_for, processor.wait_s, processor.start_at_s = run, AGAIN_FIRST_S, now
         elif processor.start_at_s is None and processor.child.exit_status() != 0:
             log.warning("processor has died", extra={"changefeed": name[1], "last": processor.child.tail(4)})
             processor.start_at_s = now + processor.wait_s
@@ -156,3 +157,10 @@ class ProcessorFleet(Fleet):
         child = self._children.start(f"processor {name[0]}/{name[1]}", command, log=log_file)
         log.info("processor started", extra={"changefeed": name[1], "pid": child.pid, "log": str(log_file)})
         return child
+
+
+def _run_of(view: FeedView, info: ChangefeedInfo) -> tuple[int, int]:
+    """Return what a processor that has ended may have done its work for: one that is created anew under a name begins
+    with the same epoch as the one before, but its node is another.
+    """
+    return view.info_node.created_zxid, info.epoch

@@ -4,6 +4,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -179,6 +180,22 @@ def test_processor_fleet_leaves_what_is_done_until_the_changefeed_is_resumed(fle
         fleet.look()
     assert fleet.child("a").pid == pid
     fleet.store.infos = [_info("a", epoch=1)]
+    fleet.look()
+    assert fleet.child("a").pid != pid
+
+
+@pytest.mark.parametrize("create_time", ["2026-01-01T00:00:00Z", "2026-01-01T00:00:01Z"])
+def test_processor_fleet_begins_anew_for_one_that_was_removed_and_created_between_two_looks(
+    fleet: Fleet, create_time: str
+) -> None:
+    fleet.code = "pass"  # sees that its changefeed is removed
+    fleet.store.infos = [replace(_info("a"), create_time="2026-01-01T00:00:00Z")]
+    fleet.look()
+    pid = fleet.child("a").pid
+    _wait(lambda: not fleet.child("a").is_running())
+    fleet.code = "import time; time.sleep(600)"
+    fleet.store.infos = []
+    fleet.store.infos = [replace(_info("a"), create_time=create_time)]
     fleet.look()
     assert fleet.child("a").pid != pid
 

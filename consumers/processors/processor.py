@@ -41,6 +41,8 @@ LEAVE_S = 8.0
 STOPPED, FAILED = 0, 1
 """Exit statuses."""
 VERSION: Final = version("tidebus")
+_OF_THE_SESSION: Final = (LeaseLostError, ZooKeeperError, ZooKeeperUnreachableError)
+"""Errors after which nothing is begun anew in the same session."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +98,7 @@ class ProcessorProcess:
                 with Session(options.zookeeper) as session:
                     board = ProcessorBoard(session, ZkPaths(options.cluster), options.namespace, options.changefeed_id)
                     return self._serve(session, board)
-            except (LeaseLostError, ZooKeeperError, ZooKeeperUnreachableError) as error:
+            except _OF_THE_SESSION as error:
                 log.warning("processor begins anew", extra={"code": error.code, "reason": str(error)})
                 self._stop.wait(1.0)
         return STOPPED
@@ -125,8 +127,9 @@ class ProcessorProcess:
     def _serve_once(self, session: Session, board: ProcessorBoard, wanted: Wanted) -> None:
         try:
             self._run_once(session, board, wanted)
-            return
-        except (LeaseLostError, ZooKeeperError, ZooKeeperUnreachableError):
+        except _OF_THE_SESSION as error:
+            if isinstance(error.__cause__, BusError):  # it came while a run that had failed was being left
+                self._judge(board, wanted, error.__cause__)
             raise
         except ChangefeedGoneError:
             return
@@ -135,20 +138,21 @@ class ProcessorProcess:
                 log.info("waiting for the sorter's topic", extra={"topic": missing.fields.get("topic")})
             self._waits_for_topic = True
             self._stop.wait(1.0)
-            return
         except BusError as failed:
-            error = failed
+            self._stop.wait(self._judge(board, wanted, failed))
         except Exception as failed:
-            log.exception("run failed")
-            error = _UnforeseenError("unforeseen", reason=repr(failed))
+            self._stop.wait(self._judge(board, wanted, _told(failed)))
+
+    def _judge(self, board: ProcessorBoard, wanted: Wanted, error: BusError) -> float:
+        """Return how long to wait before the next run; what no waiting heals is written down for the owner."""
         wait_s = self._backoff.wait_s(error, time.monotonic())
         if wait_s is not None:
             log.warning("run begins anew", extra={"code": error.code, "reason": str(error)})
-            self._stop.wait(wait_s)
-            return
+            return wait_s
         log.error("run failed", extra={"code": error.code, "reason": str(error)})
         self._backoff.progress()
         board.fail(error, wanted.info.epoch)
+        return 0.0
 
     def _run_once(self, session: Session, board: ProcessorBoard, wanted: Wanted) -> None:
         """Run the changefeed until it should stop or run otherwise.
@@ -179,11 +183,10 @@ class ProcessorProcess:
             log.info("processor runs", extra={"changefeed": info.changefeed_id, "processor": processor})
             try:
                 self._turn(board, wanted, run)
-            except BaseException:
-                with contextlib.suppress(BusError):  # the first error says more
-                    run.close()
+                run.end()
+            except Exception as first:
+                _close_after(run, first)
                 raise
-            run.end()
 
     def _turn(self, board: ProcessorBoard, wanted: Wanted, run: ProcessorRun) -> None:
         began_at = looked_at = time.monotonic()
@@ -209,6 +212,30 @@ class ProcessorProcess:
             stored = board.look()
             if stored is None or stored.edition != wanted.edition or stored.finished or not stored.runs:
                 return
+
+
+def _close_after(run: ProcessorRun, first: Exception) -> None:
+    """Leave the lock and the register after an error, which says more than what goes wrong now.
+
+    Raises:
+        LeaseLostError, ZooKeeperError, ZooKeeperUnreachableError: caused by ``first``. Lock and registration may stand
+            there for as long as the session does, so it must end: who begins anew in it would take the lock for
+            another's, and nobody would lead.
+    """
+    try:
+        run.close()
+    except _OF_THE_SESSION as error:
+        if not isinstance(first, _OF_THE_SESSION):
+            raise error from _told(first)
+    except BusError as error:
+        log.warning("run is not left cleanly", extra={"code": error.code, "reason": str(error)})
+
+
+def _told(error: Exception) -> BusError:
+    if isinstance(error, BusError):
+        return error
+    log.error("run failed", exc_info=error)
+    return _UnforeseenError("unforeseen", reason=repr(error))
 
 
 class _UnforeseenError(BusError):

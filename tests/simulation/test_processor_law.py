@@ -15,6 +15,7 @@ import pytest
 
 from compose.cli import run_cli
 from compose.simulation.processors.destination import SimDestination
+from compose.simulation.processors.faults import disturb
 from compose.simulation.processors.run import outcome_of
 from compose.simulation.processors.world import ChangefeedWorld
 from consumers.control.core.replication.captures import CaptureSet
@@ -80,6 +81,45 @@ def test_processor_schedules_are_worth_the_name(monkeypatch: pytest.MonkeyPatch)
     assert counts["late"] > 50, counts
     assert counts["image"] > 100 and counts["lead"] > 50 and counts["ddl"] > 100 and counts["syncpoint"] > 100, counts
     assert counts["proven"] > 1000 and counts["unproven"] > 200 and counts["unmarked"] > 100, counts
+
+
+def _with_updates(world: ChangefeedWorld) -> None:
+    """Besides what goes wrong, a user updates the changefeed now and then: all processes begin anew with it, and what
+    they have sent comes to the destination when others have begun.
+    """
+    if world.random.random() < 0.2:
+        world.syncpoint_interval = world.random.choice((12, 20, 10**9))
+        world.note("update", world.syncpoint_interval)
+        for process in list(world.processes.values()):
+            world.bury(process, closes=True, keeps=1.0, late=3)
+        world.start()
+    disturb(world)
+
+
+def test_processors_write_true_syncpoints_whatever_interval_a_user_sets_meanwhile() -> None:
+    counts: Counter[str] = Counter()
+    for seed in range(WORTH):
+        outcome = outcome_of(seed, disturb=_with_updates)
+        assert not outcome.broken, outcome
+        counts["update"] += outcome.world.counts["update"]
+        counts["syncpoint"] += outcome.world.destination.syncpoints
+    assert counts["update"] > 50 and counts["syncpoint"] > 100, counts
+
+
+def _begins_at_the_last(self: SimDestination, _: int) -> Ts:
+    return Ts(0)
+
+
+def _fences_nobody(self: SimDestination, _: int) -> Ts:
+    return Ts(max(int.from_bytes(row.position[:8], "big") for row in self.positions))
+
+
+@pytest.mark.parametrize("wrong", [_begins_at_the_last, _fences_nobody])
+def test_processor_law_when_syncpoints_begin_otherwise_then_seeds_find_it(
+    monkeypatch: pytest.MonkeyPatch, wrong: Callable[..., Any]
+) -> None:
+    monkeypatch.setattr(SimDestination, "_begin_syncpoints", wrong)
+    assert any(outcome_of(seed, disturb=_with_updates).broken for seed in range(TRIES_MAX))
 
 
 def test_processor_seed_goes_the_same_way_each_time_and_is_printed(capsys: pytest.CaptureFixture[str]) -> None:

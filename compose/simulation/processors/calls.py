@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, ParamSpec, TypeVar
 
 from compose.simulation.ends import KilledError
-from compose.simulation.processors.destination import DdlSession
+from compose.simulation.processors.destination import DdlSession, next_syncpoint
 from compose.simulation.processors.history import SimDdl
 from compose.simulation.processors.surroundings import ChangefeedSurroundings
 from consumers.processors.apply.destination import DestinationState, PartitionPosition
@@ -135,13 +135,13 @@ class DestinationOf:
         """See there."""
         return SimConnection()
 
-    def lead(self, partitions: int, start: bytes) -> DestinationState:
+    def lead(self, partitions: int, start: bytes, syncpoints_ms: int = 0) -> DestinationState:
         """See there; the caller waits."""
         self._world.pause(self._who, "lead")
-        noted, syncpoint_ts = self._destination.lead(self._revision)
+        noted, syncpoint_ts, from_ts = self._destination.lead(self._revision, syncpoints_ms)
         cursors = self.positions(range(partitions))
         self._world.pause(self._who, "leads")
-        return DestinationState(positions=cursors, ddl_noted=noted, syncpoint_ts=syncpoint_ts)
+        return DestinationState(positions=cursors, ddl_noted=noted, syncpoint_ts=syncpoint_ts, syncpoints_from=from_ts)
 
     def positions(self, parts: Collection[int]) -> dict[int, PartitionPosition]:
         """See there."""
@@ -183,6 +183,7 @@ class Runner:
     def __init__(self, world: ChangefeedSurroundings, who: str, revision: int) -> None:
         self._world, self._who, self._revision = world, who, revision
         self._session: DdlSession | None = None
+        self.interval_ms = world.syncpoint_interval
 
     def resume(self, ignore_start_ts: Collection[int] = ()) -> None:
         """There are no indexes to go on with."""
@@ -221,7 +222,7 @@ class Runner:
 
     def next(self, last: Ts) -> Ts | None:
         """Return the syncpoint after ``last``."""
-        return self._world.next_syncpoint(last)
+        return next_syncpoint(last, self.interval_ms)
 
     def write(self, ts: Ts) -> None:
         """Write a syncpoint."""

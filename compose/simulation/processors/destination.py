@@ -23,6 +23,11 @@ from schemas.ids import Ts
 from schemas.sink.position import RowOp
 
 
+def next_syncpoint(last: Ts, interval: int) -> Ts:
+    """Return the syncpoint after ``last``; 0: the first one."""
+    return Ts((max(last, START_TS) // interval + 1) * interval)
+
+
 @dataclass(slots=True)
 class PositionRow:
     """A row of ``tidebus.position``."""
@@ -60,6 +65,8 @@ class SimDestination:
     before: str = ""
     """The fingerprint of what that DDL met."""
     syncpoint_ts: Ts = Ts(0)
+    syncpoint_start: tuple[int, int, Ts] = (-1, 0, Ts(0))
+    """The row of ``tidebus.syncpoint_start``: revision, interval, and the least ts of one."""
     lock: DdlSession | None = None
     refused: int = 0
     syncpoints: int = 0
@@ -73,12 +80,21 @@ class SimDestination:
 
     # -- what a changefeed asks
 
-    def lead(self, revision: int) -> tuple[bytes | None, Ts]:
-        """Take DDL and syncpoints over; return the DDL that was begun, and the last syncpoint."""
+    def lead(self, revision: int, interval: int) -> tuple[bytes | None, Ts, Ts]:
+        """Take DDL and syncpoints over; return the DDL that was begun, the last syncpoint, and the least of a next."""
         if revision < self.revision:
             raise self._replaced()
+        noted_by, noted, from_ts = self.syncpoint_start
+        if (noted_by, noted) != (self.revision, interval):
+            from_ts = self._begin_syncpoints(revision)
+        self.syncpoint_start = revision, interval, from_ts
         self.revision = revision
-        return self.noted, self.syncpoint_ts
+        return self.noted, self.syncpoint_ts, from_ts
+
+    def next_syncpoint(self) -> Ts:
+        """Return the one that must be written next."""
+        _, interval, from_ts = self.syncpoint_start
+        return next_syncpoint(Ts(max(self.syncpoint_ts, from_ts - 1)), interval)
 
     def locate(self, partition: int) -> tuple[bytes, int]:
         """Return where a partition is."""
@@ -261,6 +277,12 @@ class SimDestination:
     def _led_by(self, revision: int) -> None:
         if revision != self.revision:
             raise self._replaced()
+
+    def _begin_syncpoints(self, revision: int) -> Ts:
+        """Let nobody write any more, and return what the furthest partition holds."""
+        for row in self.positions:
+            row.revision, row.opened, row.holder = revision, row.opened + 1, ""
+        return Ts(max(int.from_bytes(row.position[:8], "big") for row in self.positions))
 
     def _alive(self, session: DdlSession) -> None:
         if session.is_killed or self.lock is not session:

@@ -55,7 +55,7 @@ def unsettled(world: ChangefeedWorld, upto: int) -> str | None:
     """Return what is not yet as it must be in the end, or None."""
     if world.applied_ts < upto:
         return f"checkpoint is {world.applied_ts}, below {upto}"
-    due = world.next_syncpoint(world.destination.syncpoint_ts)
+    due = world.destination.next_syncpoint()
     if due <= upto:
         return f"syncpoint {due} is not written"
     return None

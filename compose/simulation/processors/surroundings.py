@@ -62,11 +62,6 @@ class ChangefeedSurroundings(ABC):
         """Return how many ticks one way to the destination takes."""
         return self.random.choice(self.delays)
 
-    def next_syncpoint(self, last: Ts) -> Ts:
-        """Return the syncpoint after ``last``; 0: the first one."""
-        interval = self.syncpoint_interval
-        return Ts((max(last, START_TS) // interval + 1) * interval)
-
     @property
     def broker_is_down(self) -> bool:
         """Whether nobody reads or writes the topic now."""

@@ -135,9 +135,10 @@ class DatabaseWork:
             BusError: it does not let us, or a later leader is there.
         """
         destination = self._sides.destination(revision)
-        state = destination.lead(self._partitions, self._sides.start)
-        self.share.expect(state.positions)
         syncpoints = self._sides.syncpoints(destination)
+        interval_ms = 0 if syncpoints is None else syncpoints.interval_ms
+        state = destination.lead(self._partitions, self._sides.start, interval_ms)
+        self.share.expect(state.positions)
         lead = DatabaseLead(
             self._sides.runner(destination),
             self._find,

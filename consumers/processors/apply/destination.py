@@ -21,6 +21,7 @@ from consumers.processors.apply.errors import (
 from consumers.processors.apply.resync import noted_tables
 from consumers.processors.apply.row_writer import PositionMovedError, write_rows
 from consumers.processors.apply.shape import ShapeCheck
+from consumers.processors.apply.syncpoint_start import begin_syncpoints, leader_before, make_table
 from consumers.processors.core.apply.index_ddl import IndexDdl
 from consumers.processors.core.apply.partition import Claim
 from consumers.processors.core.apply.statements import StatementSettings
@@ -100,6 +101,8 @@ class DestinationState:
     """Position of a DDL that was begun and not finished."""
     syncpoint_ts: Ts
     """The last one written; 0: none."""
+    syncpoints_from: Ts = Ts(0)
+    """None may have a lower ts: the destination has held more than that; 0: nothing is known, as none are wanted."""
 
 
 class DatabaseDestination:
@@ -114,14 +117,20 @@ class DatabaseDestination:
         self._opened: dict[int, int] = {}
         """How often each partition of ours was taken over when we did."""
 
-    def lead(self, partitions: int, start: bytes) -> DestinationState:
-        """Take DDL and syncpoints over: no leader of a lower revision writes any more. Who has a partition keeps it.
+    def lead(self, partitions: int, start: bytes, syncpoints_ms: int = 0) -> DestinationState:
+        """Take DDL and syncpoints over: no leader of a lower revision writes any more. Who has a partition keeps it,
+        unless there are syncpoints now where there were none, or others.
+
+        Args:
+            partitions: how many there are.
+            start: where one begins that is not known here.
+            syncpoints_ms: their interval; 0: none are written.
 
         Raises:
             ProcessorReplacedError: a leader of a higher revision is there.
             DestinationUnreachableError, DestinationRefusedError
         """
-        return self.connected(lambda connection: self._lead(connection, partitions, start))
+        return self.connected(lambda connection: self._lead(connection, partitions, start, syncpoints_ms))
 
     def positions(self, parts: Collection[int]) -> dict[int, PartitionPosition]:
         """Return where some partitions are, whoever has them.
@@ -154,13 +163,16 @@ class DatabaseDestination:
         finally:
             connection.close()
 
-    def _lead(self, connection: Connection, partitions: int, start: bytes) -> DestinationState:
+    def _lead(self, connection: Connection, partitions: int, start: bytes, syncpoints_ms: int) -> DestinationState:
         # Asked first: who may write there need not be one who may create it.
         if select(connection, _SCHEMA_THERE, (SCHEMA, _NAMES))[0][0] != len(_NAMES):
             for sql in TABLES:
                 execute(connection, sql)
+        if syncpoints_ms:
+            make_table(connection)
         connection.begin()
         execute(connection, "INSERT IGNORE INTO tidebus.changefeed (feed, revision) VALUES (%s, 0)", (self.feed,))
+        before = leader_before(connection, self.feed) if syncpoints_ms else 0
         if not execute(connection, _LEAD, (self.revision, self.feed, self.revision)):
             raise self._replaced()
         for part in range(partitions):
@@ -170,12 +182,17 @@ class DatabaseDestination:
                 " VALUES (%s, %s, %s, %s, 0, %s)",
                 (self.feed, part, self.revision, start, int.from_bytes(start[:8], "big")),
             )
+        from_ts = Ts(0)
+        if syncpoints_ms:
+            from_ts = begin_syncpoints(connection, self.feed, self.revision, before, syncpoints_ms)
         connection.commit()
         sql = "SELECT ddl_position, ddl_state, syncpoint_ts FROM tidebus.changefeed WHERE feed = %s"
         ((position, state, syncpoint_ts),) = select(connection, sql, (self.feed,))
         noted = bytes(position) if state == "begun" else None
         positions = {part: at for part, _, at in self._rows(connection, range(partitions))}
-        return DestinationState(positions=positions, ddl_noted=noted, syncpoint_ts=Ts(int(syncpoint_ts)))
+        return DestinationState(
+            positions=positions, ddl_noted=noted, syncpoint_ts=Ts(int(syncpoint_ts)), syncpoints_from=from_ts
+        )
 
     def _take(self, connection: Connection, parts: Collection[int], revision: int) -> dict[int, PartitionPosition]:
         connection.begin()

@@ -21,6 +21,11 @@ log = logging.getLogger(__name__)
 class Syncpoints(Protocol):
     """Where the destination stands still, and what is done there."""
 
+    @property
+    def interval_ms(self) -> int:
+        """Between two; never 0."""
+        ...
+
     def next(self, last: Ts) -> Ts | None:
         """Return the first after ``last`` (0: the first of all); None: there is none."""
         ...
@@ -40,7 +45,7 @@ def barriers_from(state: DestinationState, syncpoints: Syncpoints | None) -> Bar
         frozenset(state.positions),
         noted=state.ddl_noted,
         passed=max(at.position for at in state.positions.values()),  # no partition passes a ddl that has not run
-        syncpoint_ts=state.syncpoint_ts,
+        syncpoint_ts=Ts(max(state.syncpoint_ts, state.syncpoints_from - 1)),  # one is the first above this
         next_syncpoint=(lambda _: None) if syncpoints is None else syncpoints.next,
     )
 

@@ -22,6 +22,11 @@ class SyncpointWriter:
     interval_s: float
     retention_s: float
 
+    @property
+    def interval_ms(self) -> int:
+        """Between two syncpoints."""
+        return round(self.interval_s * 1000)
+
     def next(self, last: Ts) -> Ts:
         """Return the syncpoint after ``last``; 0: the first."""
         return next_syncpoint(last, self.start_ts, self.interval_s)

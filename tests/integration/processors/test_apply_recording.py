@@ -69,6 +69,7 @@ class Comparison:
     """Of a table at the destination."""
     without: frozenset[str] = WITHOUT
     """Tables that are not replicated."""
+    interval_ms: int = 1
 
     def next(self, last: Ts) -> Ts | None:
         return next((Ts(ts) for ts in checks_by_ts() if ts > last), None)

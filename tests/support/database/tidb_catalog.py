@@ -27,6 +27,7 @@ _NOTES = """
                              ddl_state, ddl_query, ddl_before, updated_at DEFAULT 0);
     CREATE TABLE position (feed, part, revision, opened DEFAULT 0, position, next_offset, commit_ts,
                            PRIMARY KEY (feed, part));
+    CREATE TABLE syncpoint_start (feed PRIMARY KEY, revision, interval_ms, from_ts);
     CREATE TABLE index_ddl (feed, position, start_ts, ddl, ddl_before, noted_at, PRIMARY KEY (feed, position));
     CREATE TABLE resync (feed, table_id, notes, key_columns, PRIMARY KEY (feed, table_id));
 """

@@ -62,7 +62,7 @@ class Barriers:
     passed: bytes = b""
     """All DDLs at or below it have run."""
     syncpoint_ts: Ts = Ts(0)
-    """The last one written; 0: none."""
+    """The next is above it: the last one written, or what stood there before the first; 0: nothing did."""
     next_syncpoint: NextSyncpoint = _no_syncpoints
     ddls_total: int = 0
     _ddl: DdlBarrier = field(init=False)

@@ -2,6 +2,7 @@
 
     poll → lines wait by partition and folder → due, or too many: flush the partition
     flush: data files (side by side) → the partition's state → index files;  then metadata, when all have moved
+           no lines, and the end has moved → the state alone, once a minute
 
 The order of a flush, and what a crash in the middle of it leaves, is :mod:`consumers.processors.core.storage.files`'s.
 
@@ -27,16 +28,14 @@ from consumers.processors.core.storage.files import (
     DataFile,
     PartitionState,
     data_files,
-    decode_state,
     encode_metadata,
-    encode_state,
-    state_path,
 )
 from consumers.processors.core.storage.partition import FolderLines, NotedEnd, PartitionLines
 from consumers.processors.core.storage.paths import METADATA, PathForm, index_path, indexed_number
 from consumers.processors.handover import Handover, Taken
 from consumers.processors.sink_source import SinkRecord, Source
-from consumers.processors.storage.store import ExpiringStore, FileStore
+from consumers.processors.storage.states import PartitionStates
+from consumers.processors.storage.store import ExpiringStore
 from schemas.config.parse.cron import CronSpec, parse_cron
 from schemas.errors import BusError, decoding
 from schemas.ids import Ts
@@ -75,18 +74,6 @@ class StorageSettings:
     """When they are looked for."""
 
 
-def noted_state(store: FileStore, changefeed: str, partition: int) -> PartitionState:
-    """Return where a partition's files end; one without a state begins at its topic's first record.
-
-    Raises:
-        StorageUnavailableError: the storage does not answer.
-        CorruptDataError: the state does not decode.
-    """
-    path = state_path(changefeed, partition)
-    content = store.get(path)
-    return PartitionState(NotedEnd(), {}) if content is None else decode_state(content, path)
-
-
 class StorageRun:
     """See the module. :meth:`turn` again and again, then :meth:`close`; after an error begin another one."""
 
@@ -105,9 +92,11 @@ class StorageRun:
         self._clock, self._now = clock, now or (lambda: datetime.now(zone))
         self.partitions: dict[int, PartitionLines] = {}
         self._noted: dict[int, NotedEnd] = {}
+        """All before them is in files; their states may be older (:mod:`consumers.processors.storage.states`)."""
         self._numbers: dict[str, int] = {}
         """The last file's number by folder."""
         self._pool = ThreadPoolExecutor(settings.worker_count, thread_name_prefix="storage")
+        self._states = PartitionStates(store, settings.changefeed, self._pool, clock)
         self._handover = Handover(source, self._pool, self._locate, self._take)
         self._schemas_ts = Ts(0)
         """How far schema files are that another processor writes."""
@@ -134,10 +123,11 @@ class StorageRun:
         Raises:
             StorageUnavailableError: what waited of a partition that is given away cannot be written.
         """
+        ends: dict[int, NotedEnd] = {}
         for order in orders:
             if order.work is Work.END:
                 self._flush_if_may(order.partition)
-                self._source.note({order.partition: self._noted[order.partition].offset})
+                ends[order.partition] = self._noted[order.partition]
                 lines = self.partitions[order.partition]
                 figures = {**lines.flow.figures, "late_records": lines.late_records}
                 log.info("partition is given away", extra={"partition": order.partition, **figures})
@@ -145,6 +135,10 @@ class StorageRun:
             elif order.work is Work.FORGET:
                 self.partitions.pop(order.partition, None)
                 self._noted.pop(order.partition, None)
+                self._states.forget(order.partition)
+        if ends:
+            self._states.note(ends, at_once=True)
+            self._note_offsets(ends)
         self._handover.obey(orders)
 
     def progress(self, partition: int) -> PartitionProgress:
@@ -162,12 +156,12 @@ class StorageRun:
         )
 
     def _locate(self, parts: list[int]) -> Mapping[int, int]:
-        return {part: noted_state(self._store, self._settings.changefeed, part).end.offset for part in parts}
+        return {part: self._states.read(part).end.offset for part in parts}
 
     def _take(self, parts: list[int], _: int) -> Mapping[int, Taken[PartitionState]]:
         taken = {}
         for part in parts:
-            state = noted_state(self._store, self._settings.changefeed, part)
+            state = self._states.read(part)
             for folder, name in state.last_files.items():
                 self._store.put(index_path(folder), [name.encode() + b"\n"])
             taken[part] = Taken(state, state.end.offset)
@@ -177,6 +171,7 @@ class StorageRun:
         self._numbers.clear()  # others may have written on
         self.partitions[partition] = PartitionLines.at(state.end, partition, self._settings.topic)
         self._noted[partition] = state.end
+        self._states.begin(partition, state.end)
         self.partitions[partition].flow.go_on(self._books.get(partition))
         self._books[partition] = self.partitions[partition].flow
         self._rows.setdefault(partition, 0)
@@ -205,18 +200,22 @@ class StorageRun:
         done, self._ended = [*self._ended, *self._handover.finished(self._begin)], []
         is_full = sum(lines.bytes_total for lines in self.partitions.values()) > WAITING_BYTES_MAX
         if is_full or self._clock() >= self._flush_at:
-            self.flush()
+            self._flush_all(notes_at_once=False)
         return done
 
     def flush(self) -> None:
-        """Write everything that waits and may be written.
+        """Write everything that waits and may be written, and note how far that is, for a stop.
 
         Raises:
             StorageUnavailableError: the storage does not answer.
         """
+        self._flush_all(notes_at_once=True)
+
+    def _flush_all(self, *, notes_at_once: bool) -> None:
         for number in self.partitions:
             self._flush_if_may(number)
-        self._source.note({number: end.offset for number, end in self._noted.items()})
+        self._states.note(self._noted, at_once=notes_at_once)
+        self._note_offsets(self._noted)
         self._flush_at = self._clock() + self._settings.flush_interval_s
 
     def note_checkpoint(self, checkpoint_ts: Ts) -> None:
@@ -273,8 +272,7 @@ class StorageRun:
             for done in [self._pool.submit(self._store.put, file.path, file.chunks) for file in files]:
                 done.result()
             last_files = {file.folder: file.name for file in files}
-            state = PartitionState(lines.end, last_files)
-            self._store.put(state_path(self._settings.changefeed, number), [encode_state(state)])
+            self._states.write(number, PartitionState(lines.end, last_files))
             self._put_indexes(last_files)
             rows = sum(waiting.rows for _, waiting in lines.waiting())
             self._rows[number] += rows
@@ -301,6 +299,9 @@ class StorageRun:
         files = list(data_files(paths, form, waiting, folder, first, self._settings.file_bytes_max))
         self._numbers[folder] += len(files)
         return files
+
+    def _note_offsets(self, ends: Mapping[int, NotedEnd]) -> None:
+        self._source.note({number: end.offset for number, end in ends.items()})
 
     def _put_indexes(self, last_files: Mapping[str, str]) -> None:
         writes: list[Future[None]] = [

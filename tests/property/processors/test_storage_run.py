@@ -8,7 +8,7 @@ from functools import reduce
 
 import pytest
 
-from consumers.processors.core.storage.files import STATE_FOLDER
+from consumers.processors.core.storage.files import decode_state, state_path
 from consumers.processors.core.storage.paths import METADATA, PathForm
 from consumers.processors.sink_source import SinkRecord
 from consumers.processors.storage.begin import FilesLead, FilesShare
@@ -57,6 +57,8 @@ class ListSource:
         self.flows = flows
         """Records come while partitions are taken over: how many of them are read ahead then no seed decides, as
         threads take them over."""
+        self.handed_out = 0
+        """Records, by which time goes on here: how many turns a take-over needs no seed decides."""
 
     @property
     def is_at_end(self) -> bool:
@@ -69,6 +71,7 @@ class ListSource:
         number = self._rng.choice(waiting)
         first = self._at[number]
         self._at[number] = min(len(self._topic[number]), first + self._rng.randint(1, 4))
+        self.handed_out += self._at[number] - first
         return self._topic[number][first : self._at[number]]
 
     def check(self, offsets: Mapping[int, int]) -> None: ...
@@ -91,7 +94,8 @@ def counted_to_end(
 ) -> tuple[int, int, SinkFigures]:
     """Return the checkpoint, the rows in files, and what was counted of their writes."""
     source = ListSource(topic, rng, flows=flows)
-    run = StorageRun(source, store, SETTINGS, clock=lambda: 0.0, now=lambda: datetime(2026, 1, 2, tzinfo=UTC))
+    now = datetime(2026, 1, 2, tzinfo=UTC)
+    run = StorageRun(source, store, SETTINGS, clock=lambda: 7.0 * source.handed_out, now=lambda: now)
     try:
         whole = WholeStorage(FilesShare(run), FilesLead(run), PARTITIONS)
         source.flows = True
@@ -136,4 +140,6 @@ def test_storage_run_stopped_at_each_write_shows_every_line_once_in_order(seed: 
         assert visible(store.files) == meant, puts
     # What is read ahead at once is written at once: such a run may end with fewer writes than the first one had.
     assert 0 < stopped <= writes if flows else stopped == writes
-    assert any(path.startswith(STATE_FOLDER) for path in whole.files) == bool(meant)
+    for number, records in topic.items():
+        end = decode_state(whole.files[state_path(SETTINGS.changefeed, number)], "").end
+        assert (end.offset, end.watermark_ts) == (len(records), last_ts)

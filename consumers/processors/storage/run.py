@@ -99,7 +99,7 @@ class StorageRun:
         self._states = PartitionStates(store, settings.changefeed, self._pool, clock)
         self._handover = Handover(source, self._pool, self._locate, self._take)
         self._schemas_ts = Ts(0)
-        """How far schema files are that another processor writes."""
+        """How far schema files are that another processor writes, as far as any leader has said."""
         self._ended: list[WorkOrder] = []
         self._rows: dict[int, int] = {}
         self._figures: dict[int, SinkFigures] = {}
@@ -191,7 +191,8 @@ class StorageRun:
         Raises:
             BusError: the run is over; what was not noted comes again.
         """
-        self._schemas_ts = barrier.schemas_ts
+        if barrier.schemas_ts > self._settings.start_ts:  # a leader begins at it, whatever the first partition has read
+            self._schemas_ts = max(self._schemas_ts, barrier.schemas_ts)
         for record in self._source.poll(BUSY_POLL_S if is_restless or self._handover.is_busy else POLL_S):
             if record.partition in self.partitions:
                 self._read(record)

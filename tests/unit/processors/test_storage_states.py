@@ -18,7 +18,7 @@ from schemas.ids import Ts
 from schemas.sink.storage_rows import FolderForm, encode_folder
 from tests.property.processors.test_storage_run import SETTINGS, ListSource, MemoryStore
 from tests.support.topics.storage_share import WholeStorage
-from tests.support.topics.storage_topic import PARTITIONS, Topic, message, position, visible, watermark
+from tests.support.topics.storage_topic import PARTITIONS, START_TS, Topic, message, position, visible, watermark
 
 BUSY, QUIET = 0, 1
 CUTS = 20
@@ -146,10 +146,9 @@ def test_partition_that_has_become_quiet_goes_on_from_its_last_watermark_with_it
     assert len(visible(store.files)["s", "a"]) == CUTS
 
 
-def test_lines_that_may_not_be_written_hold_their_partitions_state_back(topic: Topic) -> None:
-    """Partition 0 is elsewhere, and has not come to the table's version."""
-    store = MemoryStore()
-    key, form = b"b000001", encode_folder(FolderForm("s", "b", Ts(500)))
+def read_elsewhere(store: MemoryStore, topic: Topic, version: Ts) -> StorageRun:
+    """Return a run whose partition ends with a line of a table version; partition 0 is another processor's."""
+    key, form = b"b000001", encode_folder(FolderForm("s", "b", version))
     rows = message([(501, key, b"b|501\n")])
     topic[QUIET].append(SinkRecord(QUIET, CUTS, position(501, key), form, rows))
     source = KeptSource({QUIET: topic[QUIET]}, {QUIET: 0})
@@ -161,7 +160,14 @@ def test_lines_that_may_not_be_written_hold_their_partitions_state_back(topic: T
             pass
     source.flows = True
     while not source.is_at_end:
-        run.turn(Barrier(Ts(0), schemas_ts=Ts(499)), is_restless=False)
+        run.turn(Barrier(Ts(0), schemas_ts=START_TS), is_restless=False)
+    return run
+
+
+def test_lines_that_may_not_be_written_hold_their_partitions_state_back(topic: Topic) -> None:
+    store = MemoryStore()
+    run = read_elsewhere(store, topic, Ts(500))
+    run.turn(Barrier(Ts(0), schemas_ts=Ts(499)), is_restless=False)
     run.flush()
     state = quiet_state(store)
     assert state is None or state.end.offset <= CUTS
@@ -169,4 +175,15 @@ def test_lines_that_may_not_be_written_hold_their_partitions_state_back(topic: T
     state = quiet_state(store)
     assert state is not None
     assert (state.end.offset, len(state.last_files)) == (CUTS + 1, 1)
+    run.close()
+
+
+def test_lines_of_a_table_of_the_start_wait_until_partition_0_is_past_it(topic: Topic) -> None:
+    """A leader says the start ts before anybody has read anything, and schema files of that ts are still to come."""
+    store = MemoryStore()
+    run = read_elsewhere(store, topic, START_TS)
+    run.flush()
+    assert not visible(store.files)
+    run.turn(Barrier(Ts(0), schemas_ts=Ts(START_TS + 1)), is_restless=False)
+    assert list(visible(store.files)) == [("s", "b")]
     run.close()

@@ -34,6 +34,7 @@ from consumers.processors.core.storage.partition import FolderLines, NotedEnd, P
 from consumers.processors.core.storage.paths import METADATA, PathForm, index_path, indexed_number
 from consumers.processors.handover import Handover, Taken
 from consumers.processors.sink_source import SinkRecord, Source
+from consumers.processors.storage.room import Room
 from consumers.processors.storage.states import PartitionStates
 from consumers.processors.storage.store import ExpiringStore
 from schemas.config.parse.cron import CronSpec, parse_cron
@@ -49,7 +50,7 @@ BUSY_POLL_S, POLL_S = 0.005, 0.05
 _SECONDS_LOOKED_AT = 3_600
 """Of a time in which nobody asked: what was due before is due no more."""
 WAITING_BYTES_MAX = 256 << 20
-"""Of all partitions; at it they are flushed before their time."""
+"""Of all partitions; at it they are flushed before their time, or are not read on (:class:`Room`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +99,7 @@ class StorageRun:
         self._pool = ThreadPoolExecutor(settings.worker_count, thread_name_prefix="storage")
         self._states = PartitionStates(store, settings.changefeed, self._pool, clock)
         self._handover = Handover(source, self._pool, self._locate, self._take)
+        self._room = Room(source, WAITING_BYTES_MAX)
         self._schemas_ts = Ts(0)
         """How far schema files are that another processor writes, as far as any leader has said."""
         self._ended: list[WorkOrder] = []
@@ -136,6 +138,7 @@ class StorageRun:
                 self.partitions.pop(order.partition, None)
                 self._noted.pop(order.partition, None)
                 self._states.forget(order.partition)
+                self._room.forget(order.partition)
         if ends:
             self._states.note(ends, at_once=True)
             self._note_offsets(ends)
@@ -172,6 +175,7 @@ class StorageRun:
         self.partitions[partition] = PartitionLines.at(state.end, partition, self._settings.topic)
         self._noted[partition] = state.end
         self._states.begin(partition, state.end)
+        self._room.forget(partition)
         self.partitions[partition].flow.go_on(self._books.get(partition))
         self._books[partition] = self.partitions[partition].flow
         self._rows.setdefault(partition, 0)
@@ -199,7 +203,7 @@ class StorageRun:
             else:
                 self._handover.add(record)
         done, self._ended = [*self._ended, *self._handover.finished(self._begin)], []
-        is_full = sum(lines.bytes_total for lines in self.partitions.values()) > WAITING_BYTES_MAX
+        is_full = self._room.is_full(self.partitions, self._may_flush)
         if is_full or self._clock() >= self._flush_at:
             self._flush_all(notes_at_once=False)
         return done
@@ -259,12 +263,15 @@ class StorageRun:
         if schema_file is not None and (schema_file.is_ddl or self._store.get(schema_file.path) is None):
             self._store.put(schema_file.path, [schema_file.content.encode("utf-8", "surrogateescape")])
 
+    def _may_flush(self, number: int) -> bool:
+        """Tell whether no schema file of a partition's lines may be missing, which stand in the first one only."""
+        schemas = self.partitions.get(SCHEMAS_PARTITION)
+        schemas_ts = self._schemas_ts if schemas is None else max(self._schemas_ts, schemas.watermark_ts)
+        return number == SCHEMAS_PARTITION or self.partitions[number].newest_version <= schemas_ts
+
     def _flush_if_may(self, number: int) -> None:
-        """Flush a partition unless a schema file of its lines may be missing, which stands in the first one only."""
-        lines, schemas = self.partitions[number], self.partitions.get(SCHEMAS_PARTITION)
-        schemas_ts = self._schemas_ts if schemas is None else schemas.watermark_ts
-        if number == SCHEMAS_PARTITION or lines.newest_version <= schemas_ts:
-            self._flush(number, lines)
+        if self._may_flush(number):
+            self._flush(number, self.partitions[number])
 
     def _flush(self, number: int, lines: PartitionLines) -> None:
         files = [file for form, waiting in lines.waiting() for file in self._files_of(form, waiting)]

@@ -76,6 +76,34 @@ def test_tables_whose_rule_says_none_come_without_an_image() -> None:
     assert feed.tables.unwanted == {7}
 
 
+def test_tables_that_one_rename_swaps_are_taken_for_what_they_are_at_its_end() -> None:
+    store = snapshot(("a_shop", 1, [table_info(10, "t")]), ("other", 2, [table_info(11, "t")]))
+    tables = FeedTables.at(store.stored_at(Ts(10)), lambda table: table.schema == "a_shop", wanted)
+    # RENAME TABLE a_shop.t TO a_shop.tmp, other.t TO a_shop.t, a_shop.tmp TO other.t, and the same back.
+    for ts, leaves, comes in ((20, 10, 11), (30, 11, 10)):
+        steps = [_renamed(leaves, 1, "tmp"), _renamed(comes, 1, "t"), _renamed(leaves, 2, "t")]
+        infos = [table_info(leaves, "t"), table_info(comes, "t")]
+        swapped = job(ts, DdlType.RENAME_TABLES, schema_id=1, raw_args={"rename_table_infos": steps}, table_infos=infos)
+        change = store.apply(swapped)
+        assert change is not None
+        tables = tables.with_ddl(change)
+        assert tables.current == {comes}
+        assert tables.entered_between(Ts(ts - 1), Ts(ts)) == [comes]
+        assert tables.tables(Ts(ts - 1)) == [10, 11]
+
+
+def _renamed(table_id: int, schema_id: int, name: str) -> dict[str, object]:
+    """Return a step of a RENAME of several tables as TiDB writes it."""
+    before, after = {"O": "before", "L": "before"}, {"O": name, "L": name}
+    return {
+        "table_id": table_id,
+        "old_schema_name": before,
+        "old_table_name": before,
+        "new_schema_id": schema_id,
+        "new_table_name": after,
+    }
+
+
 def test_tables_over_a_recording_are_those_of_the_schema_at_each_ddl() -> None:
     store, feed, moved = SchemaStore.empty(), None, 0
 

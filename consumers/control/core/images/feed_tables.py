@@ -62,10 +62,9 @@ class FeedTables:
         """Return it after a DDL job."""
         ts = change.job.finished_ts
         before = {table for item in change.tables if item.pre for table in item.pre.physical_ids}
-        after: dict[TableId, StoredTable] = {}
-        for item in change.tables:
-            if item.post is not None and self.contains(item.post):
-                after.update(dict.fromkeys(item.post.physical_ids, item.post))
+        # Of a table that RENAME TABLE moves more than once, where it ends.
+        final = {item.post.table_id: item.post for item in change.tables if item.post is not None}
+        after = {table: stored for stored in final.values() if self.contains(stored) for table in stored.physical_ids}
         gone = self.current & before - after.keys()
         come = after.keys() - self.current
         is_empty = change.job.type in WITHOUT_ROWS or change.job.type in MOVES_ROWS

@@ -50,13 +50,7 @@ class UpstreamTables:
         Raises:
             BusError: see :meth:`of`.
         """
-        config = load_changefeed(info.sink_uri, info.config)
-        table_filter = compile_feed(config, info.namespace).filter
-        return [
-            stored
-            for stored in self.now(info.upstream)
-            if (stored.eligible or config.force_replicate) and table_filter.matches(stored.schema, stored.table)
-        ]
+        return _of(info, self.now(info.upstream))
 
     def coming_in(self, before: ChangefeedInfo, after: ChangefeedInfo) -> list[TableId]:
         """Return the physical tables that other settings bring in and want images of, as a new changefeed would.
@@ -70,8 +64,9 @@ class UpstreamTables:
         # Of former settings that are not allowed any more, those of its tables count; if nor these are, nobody knows
         # what it has, and all that it wants comes.
         part, _ = readable_part(before) or (None, None)
-        known = {table for stored in (self.contained(part) if part else ()) for table in stored.physical_ids}
-        wanted = (stored for stored in self.contained(after) if initial.wants(stored.schema, stored.table))
+        tables = self._anew(after.upstream)  # one that has come in a moment ago would have no image
+        known = {table for stored in (_of(part, tables) if part else ()) for table in stored.physical_ids}
+        wanted = (stored for stored in _of(after, tables) if initial.wants(stored.schema, stored.table))
         return sorted({table for stored in wanted for table in stored.physical_ids} - known)
 
     def now(self, upstream: UpstreamId) -> Sequence[StoredTable]:
@@ -82,7 +77,24 @@ class UpstreamTables:
         """
         with self._lock:
             read_at, tables = self._known.get(upstream, (0.0, ()))
-            if not read_at or time.monotonic() > read_at + KEPT_S:
-                tables = upstream_tables(self._kafka, upstream, None)
-                self._known[upstream] = time.monotonic(), tables
-            return tables
+            return tables if read_at and time.monotonic() <= read_at + KEPT_S else self._read(upstream)
+
+    def _anew(self, upstream: UpstreamId) -> Sequence[StoredTable]:
+        with self._lock:
+            return self._read(upstream)
+
+    def _read(self, upstream: UpstreamId) -> Sequence[StoredTable]:
+        tables = upstream_tables(self._kafka, upstream, None)
+        self._known[upstream] = time.monotonic(), tables
+        return tables
+
+
+def _of(info: ChangefeedInfo, tables: Sequence[StoredTable]) -> Sequence[StoredTable]:
+    """Return those of ``tables`` that settings would contain."""
+    config = load_changefeed(info.sink_uri, info.config)
+    table_filter = compile_feed(config, info.namespace).filter
+    return [
+        stored
+        for stored in tables
+        if (stored.eligible or config.force_replicate) and table_filter.matches(stored.schema, stored.table)
+    ]

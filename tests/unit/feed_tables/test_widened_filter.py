@@ -8,9 +8,10 @@ import pytest
 from compose.capture.api import upstream_tables
 from compose.capture.api.upstream_tables import UpstreamTables
 from edges.kafka.access import KafkaAccess
+from schemas.ddl.job import DdlType
 from schemas.ids import Ts, UpstreamId
 from schemas.nodes.changefeed import ChangefeedInfo
-from tests.support.recorded.ddl_jobs import snapshot, table_info
+from tests.support.recorded.ddl_jobs import job, snapshot, table_info
 
 NARROW = {"filter": {"rules": ["d.a"]}}
 WIDE = {"filter": {"rules": ["d.*"]}}
@@ -28,6 +29,23 @@ def tables(monkeypatch: pytest.MonkeyPatch) -> UpstreamTables:
     store = snapshot(("d", 1, [table_info(6, "a"), table_info(7, "b"), parted, keyless]))
     monkeypatch.setattr(upstream_tables, "upstream_tables", lambda *_: tuple(store.stored_at(Ts(100))))
     return UpstreamTables(KafkaAccess("h:1"))
+
+
+def test_an_update_sees_a_table_that_was_renamed_since_the_api_listed_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    store, at = snapshot(("d", 1, [table_info(6, "a")]), ("staging", 2, [table_info(7, "b")])), [Ts(100)]
+    monkeypatch.setattr(upstream_tables, "upstream_tables", lambda *_: tuple(store.stored_at(at[0])))
+    tables = UpstreamTables(KafkaAccess("h:1"))
+    info = ChangefeedInfo(
+        changefeed_id="f",
+        upstream=UpstreamId("u"),
+        sink_uri="kafka://h:1/t?protocol=canal-json",
+        config={**SNAPSHOT, **NARROW},
+        start_ts=Ts(1),
+    )
+    assert [stored.table for stored in tables.contained(info)] == ["a"]
+    store.apply(job(110, DdlType.RENAME_TABLE, schema_id=1, table_id=7, table_info=table_info(7, "b")))
+    at[0] = Ts(110)
+    assert tables.coming_in(info, replace(info, config={**SNAPSHOT, **WIDE})) == [7]
 
 
 @pytest.mark.parametrize(

@@ -59,6 +59,8 @@ class WantingFeed:
     entered: Collection[TableId] = ()
     """Tables that a DDL with R < finished_ts <= R' has brought into it with rows (renamed, recovered, exchanged), R
     being the one before and R' the next; empty without ``wants_initial``."""
+    came_late: Collection[TableId] = ()
+    """Tables that have come into it with rows though changes of theirs may have gone out: nothing is left out."""
     requested: Mapping[ImageMode, Collection[TableId]] = field(default_factory=lambda: _NO_REQUESTS)
     """Asked by hand and not accepted yet: tables are taken that it does not wait for already."""
     ranged: Mapping[tuple[ImageMode, TableId], tuple[KeyRange, ...]] = field(default_factory=lambda: _NO_RANGES)

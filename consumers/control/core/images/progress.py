@@ -153,7 +153,11 @@ def _with_entered(
     """Return both with the changefeed waiting for tables that DDL has brought into it: for all of their rows, whatever
     it has of them.
     """
-    come = _with_moved(dict.fromkeys(wanting.entered, ImageMode.INITIAL), feed, replaced)
+    came = {
+        table: ImageMode.RESYNC if feed.mode_of(table) is ImageMode.RESYNC else ImageMode.BACKFILL
+        for table in wanting.came_late
+    }
+    come = _with_moved(came | dict.fromkeys(wanting.entered, ImageMode.INITIAL), feed, replaced)
     for table in sorted(come):
         state = without_table(state, [feed.feed], table)
         feed = with_table(_without_table(feed, table), come[table], table)

@@ -71,6 +71,8 @@ class ImagedTables:
         self._replaced: list[tuple[Ts, Replaced]] = []
         self._ddl_ts: list[Ts] = []
         self._sorted: dict[str, tuple[FeedTables, Ts, list[TableId]]] = {}
+        self._came_in: dict[str, frozenset[TableId]] = {}
+        """What other settings have brought into a registered changefeed, until a published record says so."""
         self._answered: dict[str, frozenset[AskedTable]] = {}
         """Asked for still, but waited for by a published record already, or no table."""
         self._strange: dict[tuple[str, AskedTable], float] = {}
@@ -119,12 +121,41 @@ class ImagedTables:
             if name in wishes and asked in wishes[name].asked.tables
         }
         for name, wish in needed.items():
-            if self._tables.get(name, (None,))[0] != wish.key:
-                tables = FeedTables.at(store.stored_at(published_ts), wish.contains, wish.wants, wish.rank)
-                # What went or came since then is still to come by the frontier.
-                for change in store.changes_between(published_ts, max(published_ts, self._newest_ddl_ts)):
-                    tables = tables.with_ddl(change)
-                self._tables[name] = wish.key, tables
+            known = self._tables.get(name)
+            if known is None or known[0] != wish.key:
+                if known is not None and wish.wants_initial:
+                    self._note_come_in(name, wish, known[1], published_ts)
+                self._tables[name] = wish.key, self._tables_of(wish, published_ts)
+        self._came_in = {
+            name: left
+            for name, tables in self._came_in.items()
+            if (left := self._still_to_come(name, tables, needed_ts(published)))
+        }
+
+    def _tables_of(self, wish: ImageWish, published_ts: Ts) -> FeedTables:
+        tables = FeedTables.at(self._store.stored_at(published_ts), wish.contains, wish.wants, wish.rank)
+        # What went or came since then is still to come by the frontier.
+        for change in self._store.changes_between(published_ts, max(published_ts, self._newest_ddl_ts)):
+            tables = tables.with_ddl(change)
+        return tables
+
+    def _note_come_in(self, name: str, wish: ImageWish, before: FeedTables, published_ts: Ts) -> None:
+        """Note which tables settings bring in by what R has passed: who wrote them knew only what was there then."""
+        come = {
+            table
+            for stored in self._store.stored_at(published_ts)
+            if wish.contains(stored) and wish.wants(stored) and not before.contains(stored)
+            for table in stored.physical_ids
+        }
+        self._came_in[name] = self._came_in.get(name, frozenset()) | come
+
+    def _still_to_come(self, name: str, tables: frozenset[TableId], since_ts: Ts) -> frozenset[TableId]:
+        """Return what of ``tables`` a changefeed has and does not wait for by the published record."""
+        feed, known = self._published.feed(name), self._tables.get(name)
+        if feed is None or known is None:
+            return frozenset()  # it is registered with all that it has
+        own = self._own_tables(name, known[1], since_ts)
+        return frozenset(table for table in tables if feed.mode_of(table) is None and _holds(own, table))
 
     def next_images(self, before: FrontierRecord, record: FrontierRecord) -> ImageState:
         """Return what the next record says (:data:`consumers.control.owner.owner.NextImages`)."""
@@ -255,6 +286,7 @@ class ImagedTables:
             checkpoint_ts=self._known.checkpoint(name),
             lag_max_s=wish.lag_max_s,
             entered=tables.entered_between(before.resolved_ts, resolved_ts) if wish.wants_initial else (),
+            came_late=self._came_in.get(name, ()),
             requested=requested,
             ranged=ranged,
         )

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from compose.simulation.images import reader
+from compose.simulation.images.owner import SimOwner
 from compose.simulation.images.reader import SimReader
 from compose.simulation.images.run import outcome_of
 from compose.simulation.images.world import ImageWorld
@@ -97,6 +98,21 @@ def test_resyncs_under_random_faults_leave_what_the_source_has() -> None:
         kinds.update(f"part {world.asked_mode[feed]}" for feed in world.asked_part)
     assert min(kinds[reader.LACKING], kinds[reader.EMPTIED]) > 10, kinds
     assert min(kinds[f"part {mode}"] for mode in (ImageMode.BACKFILL, ImageMode.RESYNC)) > 5, kinds
+
+
+def _looks_fail(world: ImageWorld) -> None:
+    """Let nobody see, for a while and again, which changefeeds want images, and owners change all the time."""
+    world.blindness, world.trouble = 0.1, 0.5
+
+
+@pytest.mark.timeout(max(600, SEEDS))
+def test_images_whose_owners_do_not_know_who_wants_them_keep_their_promises() -> None:
+    unread = 0
+    for seed in range(max(60, SEEDS // 5)):
+        outcome = outcome_of(seed, _looks_fail)
+        assert not outcome.broken, outcome
+        unread += len(outcome.world.come_unread)
+    assert unread > 10
 
 
 def test_image_seed_when_run_with_other_hash_seeds_goes_the_same_way() -> None:
@@ -291,6 +307,16 @@ FAULTS: list[tuple[Any, str, Callable[..., Any]]] = [
 ]
 
 
+def _images_of_the_seeing(self: SimOwner, before: FrontierRecord, record: FrontierRecord) -> ImageState:
+    """Leave images as they are for as long as nobody knows who wants them."""
+    return before.images if self.world.now < self.world.blind_until else _sim_images(self, before, record)
+
+
+_sim_images = SimOwner._images
+BLIND_FAULTS: list[tuple[Any, str, Callable[..., Any]]] = [(SimOwner, "_images", _images_of_the_seeing)]
+FAULTS += BLIND_FAULTS
+
+
 ASKED_FAULTS: list[tuple[Any, str, Callable[..., Any]]] = [
     (FeedImages, "resynced", _deletes_nothing),
     (SimReader, "_is_within", _deletes_beyond_the_chunk),
@@ -303,6 +329,12 @@ ASKED_FAULTS: list[tuple[Any, str, Callable[..., Any]]] = [
 FAULTS += ASKED_FAULTS
 
 
+def _prepared(fault: tuple[Any, str, Callable[..., Any]]) -> Callable[[ImageWorld], None]:
+    if fault in BLIND_FAULTS:
+        return _looks_fail
+    return _asks if fault in ASKED_FAULTS else _as_they_are
+
+
 def _as_they_are(world: ImageWorld) -> None:
     """Leave a world as its seed has it."""
 
@@ -313,6 +345,6 @@ def test_images_without_a_rule_break_a_promise(
 ) -> None:
     monkeypatch.setattr(where, name, broken)
     for seed in range(TRIES_MAX):
-        if outcome_of(seed, _asks if (where, name, broken) in ASKED_FAULTS else _as_they_are).broken:
+        if outcome_of(seed, _prepared((where, name, broken))).broken:
             return
     raise AssertionError(f"{TRIES_MAX} seeds keep all promises with {broken.__name__}")

@@ -1,8 +1,9 @@
 """An owner of the simulated images: the product's, with what its shell would know of changefeeds and tables."""
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from compose.simulation.images.tables import FEEDS
+from compose.simulation.images.tables import FEEDS, Job
 from compose.simulation.topic import SimFrontierTopic
 from consumers.control.core.frontier.frontier import FrontierInputs
 from consumers.control.core.images import images
@@ -29,6 +30,8 @@ class SimOwner:
     def __init__(self, world: "ImageWorld", owner_rev: int) -> None:
         self.world, self.owner_rev = world, owner_rev
         self.is_deposed = self.is_dead = self.busy = False
+        self.has_looked = False
+        """It has seen which changefeeds want images."""
         self.topic = SimFrontierTopic(world.broker, world.random, lambda: world.maybe_stand_still(self))
         self.topic.failures = world.failures
         self.topic.note = world.note
@@ -63,6 +66,8 @@ class SimOwner:
             world.tell(record)
 
     def _images(self, before: FrontierRecord, record: FrontierRecord) -> ImageState:
+        is_blind = self.world.now < self.world.blind_until
+        self.has_looked = self.has_looked or not is_blind
         world, tables, resolved_ts = self.world, self.world.tables, record.resolved_ts
         jobs = [job for job in tables.jobs if before.resolved_ts < job.ts <= resolved_ts]
         jobs_before = [job for job in tables.jobs if needed_ts(before) < job.ts <= before.resolved_ts]
@@ -71,7 +76,9 @@ class SimOwner:
         since_ts = needed_ts(before)
         feeds: dict[str, WantingFeed] = {}
         for feed in FEEDS:
-            if feed not in world.readers:
+            if not self.has_looked and before.images.feed(feed):
+                feeds[feed] = self._unread(feed, jobs)
+            if feed not in world.readers or feed in feeds:
                 continue
             is_initial = world.readers[feed].is_initial
             registered, asked = before.images.feed(feed), world.asked.get(feed, [])
@@ -86,7 +93,7 @@ class SimOwner:
             feeds[feed] = WantingFeed(
                 tables=own,
                 wants_initial=is_initial,
-                is_running=feed not in world.paused,
+                is_running=feed not in world.paused and not is_blind,
                 paused=frozenset(world.resting.get(feed, ())),
                 ranks=world.ranks.get(feed, {}),
                 checkpoint_ts=world.readers[feed].checkpoint_ts,
@@ -112,3 +119,11 @@ class SimOwner:
             limits=LIMITS,
         )
         return images.step(before.images, seen)
+
+    def _unread(self, feed: str, jobs: Collection[Job]) -> WantingFeed:
+        """Return a changefeed of which nothing is known: it may have each table, and get each that comes."""
+        come = {table for job in jobs for _, table in job.entered}
+        self.world.come_unread.update((feed, table) for table in come)
+        return WantingFeed(
+            tables=sorted(self.world.tables.tables), wants_initial=True, is_running=False, came_late=sorted(come)
+        )

@@ -15,7 +15,7 @@ def follow(world: ImageWorld) -> None:
         world.tick()
     world.note("heal")
     world.has_faults = False
-    world.stuck_until = world.lags_until = 0
+    world.stuck_until = world.lags_until = world.blind_until = 0
     world.paused.clear()
     world.resting.clear()
     while not world.readers:

@@ -46,7 +46,12 @@ class ImageWorld:
         self.failures = random.choice((0.0, 0.05, 0.2))
         self.hangs = random.choice((0.0, 0.1))
         self.held_lag_s = random.choice((0.2, 1e6))
-        self.stuck_until = self.lags_until = 0
+        self.stuck_until = self.lags_until = self.blind_until = 0
+        self.looks = Random(seed)  # noqa: S311 - likewise
+        self.blindness = 0.0
+        """How often nobody can see, for a while, which changefeeds want images."""
+        self.come_unread: set[tuple[str, TableId]] = set()
+        """Tables that came to changefeeds while the owner had not seen yet what those want."""
         self.owners: list[SimOwner] = []
         self.scanners: dict[CaptureId, SimScanner] = {}
         self.readers: dict[str, SimReader] = {}
@@ -189,6 +194,9 @@ class ImageWorld:
             self._disturb()
         if self.has_faults and self.rests.random() < 0.03:
             self._rest()
+        if self.has_faults and self.looks.random() < self.blindness:
+            self.blind_until = self.now + self.looks.choice((2, 8, 20))
+            self.note("blind", self.blind_until)
         if self.now >= self.stuck_until and random.random() < 0.7:
             self.landed_ts = self.next_ts()
             if self.now >= self.lags_until:
@@ -354,7 +362,8 @@ class ImageWorld:
         for job in self.tables.jobs:
             for feed, table in job.entered:
                 registered, reader = self._registered.get(feed), self.readers.get(feed)
-                if reader and reader.is_initial and registered and registered.resolved_ts < job.ts:
+                is_initial = reader and reader.is_initial and (feed, table) not in self.come_unread
+                if is_initial and registered and registered.resolved_ts < job.ts:
                     self.settled_waits[feed, table] = True
 
     def unsettled(self) -> str | None:
@@ -366,8 +375,10 @@ class ImageWorld:
             feed = followed[-1].images.feed(reader.name)
             if (feed is None and reader.is_initial) or (feed and feed.waits):
                 return f"{reader.name} waits for {feed}"
-            if self.asked.get(reader.name):
-                return f"{reader.name} was promised {self.asked[reader.name]}"
+            # What is gone before the owner saw that it was asked for is refused.
+            own = self.tables.of_feed(reader.name, self.known_ts, self.known_ts)
+            if promised := [table for table in self.asked.get(reader.name, ()) if not self.blindness or table in own]:
+                return f"{reader.name} was promised {promised}"
             reader.read(len(followed))
             if reader.checkpoint_ts < followed[-1].resolved_ts:
                 return f"{reader.name} stands at {reader.checkpoint_ts} of {followed[-1].resolved_ts}"

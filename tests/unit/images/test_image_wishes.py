@@ -78,6 +78,11 @@ def test_wishes_are_not_known_before_the_first_look() -> None:
     assert (world.known.wishes(), world.known.services_know()) == ({}, True)
 
 
+def test_whoever_enters_waits_for_the_first_look() -> None:
+    with World().known as known:
+        assert known.wishes() == {}
+
+
 def test_wishes_name_each_changefeed_of_the_upstream_by_its_creation() -> None:
     world = World()
     world.server.write({world.path("a"): info("a"), world.path("b"): info("b", "kafka://h:1/initial")})

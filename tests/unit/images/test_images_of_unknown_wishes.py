@@ -1,12 +1,19 @@
 """Rows that must come though the owner did not know, at a DDL, what a changefeed contains."""
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
-from consumers.control.owner.images.image_wishes import ImageWish
+import pytest
+
+from consumers.control.owner.images.image_wishes import UNKNOWN, ImageWish
+from consumers.control.owner.images.imaged_tables import ImagedTables
+from consumers.control.owner.owner import Owner
 from schemas.ddl.job import DdlType
 from schemas.ids import TableId, Ts
 from schemas.rawlog.images import IdRange
 from tests.support.control.imaged_owner import FEED, WISH, World, at
+from tests.support.recorded.ddl_jobs import job, snapshot, table_info
 
 SIX = (IdRange(TableId(6), TableId(6)),)
 WIDER = replace(WISH, key=2, contains=lambda table: table.table != "b2")
@@ -20,6 +27,75 @@ def whole(wish: ImageWish = WISH) -> World:
     world.tick()
     assert not world.tick().feeds[0].waits
     return world
+
+
+def other_owner(world: World) -> None:
+    """Let another owner take over."""
+    owner_rev = world.owner.published.owner_rev + 1
+    world.images = ImagedTables(owner_rev, world, world.new_ts, clock=lambda: world.seconds)
+    world.owner = Owner(world, world, owner_rev, 1, images=world.images.next_images, clock=lambda: world.seconds)
+    world.owner.start(lambda: at(1))
+
+
+@pytest.mark.parametrize("wished", [None, {FEED: UNKNOWN}], ids=["nothing is known", "settings are not readable"])
+def test_a_table_that_enters_while_settings_are_not_read_is_imaged_by_what_was_read_last(
+    wished: Mapping[str, ImageWish] | None,
+) -> None:
+    world = whole()
+    world.wished = wished
+    world.ddl(Ts(at(world.seconds + 0.05)), DdlType.RENAME_TABLE, 6, "a6")
+    assert world.tick().feeds[0].initial == SIX
+    world.ddl(Ts(at(world.seconds + 0.05)), DdlType.RENAME_TABLE, 5, "a5")
+    state = world.tick()
+    assert (state.feeds[0].initial, state.barriers) == (SIX, ()), "no scan begins"
+    (shown,) = world.images.progress()
+    assert (shown.state, shown.reason) == ("paused", "its settings cannot be read now")
+    world.wished = {FEED: WISH}
+    assert [scan.table_id for scan in world.tick().barriers[0].scans] == [6]
+
+
+@pytest.mark.parametrize("wished", [None, {FEED: UNKNOWN}], ids=["nothing is known", "settings are not readable"])
+def test_a_table_that_may_enter_while_an_owner_has_read_no_settings_is_backfilled_if_it_is_the_changefeeds(
+    wished: Mapping[str, ImageWish] | None,
+) -> None:
+    world = whole()
+    world.wished = wished
+    other_owner(world)
+    world.ddl(Ts(at(world.seconds + 0.05)), DdlType.RENAME_TABLE, 6, "a6")
+    world.ddl(Ts(at(world.seconds + 0.06)), DdlType.RENAME_TABLE, 9, "b9")
+    world.ddl(Ts(at(world.seconds + 0.07)), DdlType.CREATE_TABLE, 11, "a11")
+    assert world.tick().feeds[0].backfill == (*SIX, IdRange(TableId(9), TableId(9)))
+    other_owner(world)
+    world.wished = {FEED: WISH}
+    state = world.tick()
+    assert (state.feeds[0].backfill, [scan.table_id for scan in state.barriers[0].scans]) == (SIX, [6])
+
+
+def test_partitions_that_are_reorganized_while_nothing_is_known_keep_their_image() -> None:
+    world = World({FEED: WISH})
+    world.store = snapshot(("d", 1, [_parted(51, 52)]))
+    world.tick()
+    world.wished = None
+    other_owner(world)
+    ts = Ts(at(world.seconds + 0.05))
+    moved = job(ts, DdlType.REORGANIZE_PARTITION, schema_id=1, table_id=5, table_info=_parted(61))
+    change = world.store.apply(moved)
+    assert change is not None
+    world.images.take(change)
+    assert world.tick().feeds[0].backfill == (IdRange(TableId(61), TableId(61)),)
+
+
+def _parted(*ids: int) -> dict[str, Any]:
+    definitions = [{"id": each, "name": {"O": f"p{each}", "L": f"p{each}"}} for each in ids]
+    return {**table_info(5, "a1"), "partition": {"enable": True, "definitions": definitions}}
+
+
+def test_a_changefeed_that_is_removed_while_nothing_is_known_goes_once_that_is_seen() -> None:
+    world = whole()
+    world.wished = None
+    assert world.tick().feeds
+    world.wished = {}
+    assert not world.tick().feeds
 
 
 def test_what_other_settings_bring_in_is_backfilled_once_also_when_nobody_asked_for_it() -> None:

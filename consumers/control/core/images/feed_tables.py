@@ -39,13 +39,22 @@ class FeedTables:
     entered: tuple[tuple[Ts, TableId], ...] = ()
     """Ids that came with rows that are wanted; ascending."""
     unwanted: frozenset[TableId] = frozenset()
+    is_known: bool = True
+    """False: nobody knows its rules. It contains all tables, and each that DDL may bring into some changefeed with rows
+    counts as come."""
     rank: Rank = lambda _: None
     ranks: Mapping[TableId, int] = field(default_factory=dict)
     """Of tables that come first; those that went may be among them still."""
 
     @classmethod
     def at(
-        cls, tables: Iterable[StoredTable], contains: Contains, wants: Contains, rank: Rank = lambda _: None
+        cls,
+        tables: Iterable[StoredTable],
+        contains: Contains,
+        wants: Contains,
+        rank: Rank = lambda _: None,
+        *,
+        is_known: bool = True,
     ) -> Self:
         """Return it as of a schema with these tables."""
         own = [table for table in tables if contains(table)]
@@ -54,6 +63,7 @@ class FeedTables:
             wants=wants,
             current=frozenset(table for stored in own for table in stored.physical_ids),
             unwanted=frozenset(table for stored in own if not wants(stored) for table in stored.physical_ids),
+            is_known=is_known,
             rank=rank,
             ranks=_ranks(own, rank),
         )
@@ -62,19 +72,18 @@ class FeedTables:
         """Return it after a DDL job."""
         ts = change.job.finished_ts
         before = {table for item in change.tables if item.pre for table in item.pre.physical_ids}
-        # Of a table that RENAME TABLE moves more than once, where it ends.
-        final = {item.post.table_id: item.post for item in change.tables if item.post is not None}
-        after = {table: stored for stored in final.values() if self.contains(stored) for table in stored.physical_ids}
+        after = {table: stored for table, stored in _after(change).items() if self.contains(stored)}
         gone = self.current & before - after.keys()
         come = after.keys() - self.current
         is_empty = change.job.type in WITHOUT_ROWS or change.job.type in MOVES_ROWS
         with_rows = come & before if is_empty else come
         unwanted = {table for table, stored in after.items() if not self.wants(stored)}
+        entered = with_rows - unwanted if self.is_known else _seen_otherwise(change)
         return replace(
             self,
             current=self.current - gone | come,
             lost=(*self.lost, *((ts, table) for table in sorted(gone))),
-            entered=(*self.entered, *((ts, table) for table in sorted(with_rows - unwanted))),
+            entered=(*self.entered, *((ts, table) for table in sorted(entered))),
             unwanted=self.unwanted - gone - after.keys() | unwanted,
             ranks=self._ranks_after(change, after),
         )
@@ -104,6 +113,29 @@ class FeedTables:
             lost=tuple(item for item in self.lost if item[0] > ts),
             entered=tuple(item for item in self.entered if item[0] > ts),
         )
+
+
+def _after(change: SchemaChange) -> dict[TableId, StoredTable]:
+    """Return what physical ids belong to after a DDL job: of a table that RENAME TABLE moves twice, where it ends."""
+    final = {item.post.table_id: item.post for item in change.tables if item.post is not None}
+    return {table: stored for stored in final.values() for table in stored.physical_ids}
+
+
+def _seen_otherwise(change: SchemaChange) -> set[TableId]:
+    """Return the tables with rows that some rules contain after a DDL job and not before it."""
+    if change.job.type in WITHOUT_ROWS or change.job.type in MOVES_ROWS:
+        return set()
+    before = {table: item.pre for item in reversed(change.tables) if item.pre for table in item.pre.physical_ids}
+    return {
+        table
+        for table, stored in _after(change).items()
+        if table not in before or _seen(before[table]) != _seen(stored)
+    }
+
+
+def _seen(stored: StoredTable) -> tuple[object, ...]:
+    """Return what rules go by."""
+    return stored.schema, stored.table, stored.eligible
 
 
 def _ranks(tables: Iterable[StoredTable], rank: Rank) -> dict[TableId, int]:

@@ -30,6 +30,8 @@ log = logging.getLogger(__name__)
 
 LOOK_S: Final = 0.3
 """Between two looks: what a user changes is seen within a second."""
+FIRST_LOOK_S: Final = 5.0
+"""How long a new owner waits for its first look before it goes on without."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -60,6 +62,8 @@ class ImageWish:
     is_running: bool = True
     is_readable: bool = True
     """False: nobody can read its settings now. It is as it was registered, and gets no new barrier."""
+    has_rules: bool = True
+    """False: nobody has read them since the owner is one. What ``contains`` and the like say is nothing."""
     asked: AskedImages = NOTHING_ASKED
     """By hand."""
     rank: Rank = lambda _: None
@@ -89,7 +93,16 @@ class KnowsWishes(Protocol):
 RulesOf = Callable[[ChangefeedInfo], ImageRules]
 """The feed compiler, as far as it is needed here; BusError: the settings cannot be compiled."""
 
-_UNREADABLE: Final = ImageRules(contains=lambda _: True, wants=lambda _: False, wants_initial=True)
+UNKNOWN: Final = ImageWish(
+    key=None,
+    contains=lambda _: True,
+    wants=lambda _: False,
+    wants_initial=True,
+    is_running=False,
+    is_readable=False,
+    has_rules=False,
+)
+"""Of a changefeed whose settings cannot be read."""
 
 
 class ImageWishes:
@@ -121,10 +134,12 @@ class ImageWishes:
         self._lags: FeedNodes | None = None
         """Made when a changefeed has a bound to its lag: it hears of each step of all changefeeds."""
         self._checkpoints: dict[str, Ts] = {}
+        self._has_looked = threading.Event()
         self._looking = LookThread("wishes for table images", self.look, on_fatal, rest_s=LOOK_S)
 
     def __enter__(self) -> Self:
         self._looking.start()
+        self._has_looked.wait(FIRST_LOOK_S)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -163,6 +178,8 @@ class ImageWishes:
         except BusError:
             self._known, self._seen = None, None
             raise
+        finally:
+            self._has_looked.set()
 
     def _look(self) -> None:
         self._withdraw()
@@ -227,7 +244,7 @@ class ImageWishes:
                 if name not in self._unreadable:
                     where = {"namespace": name[0], "changefeed": name[1], "code": error.code, "error": str(error)}
                     log.warning("settings are not readable; no more table images for this changefeed", extra=where)
-                wish = _wish_of(_UNREADABLE, is_running=False, is_readable=False)
+                wish = UNKNOWN
             if wish is not None:
                 feed = image_feed(*name, view.info_node.created_zxid)
                 wishes[feed], names[feed] = wish, name
@@ -251,7 +268,6 @@ def _wish_of(
     rules: ImageRules,
     *,
     is_running: bool,
-    is_readable: bool = True,
     asked: AskedImages = NOTHING_ASKED,
 ) -> ImageWish:
     return ImageWish(
@@ -260,7 +276,6 @@ def _wish_of(
         wants=rules.wants,
         wants_initial=rules.wants_initial,
         is_running=is_running,
-        is_readable=is_readable,
         asked=asked,
         rank=rules.rank,
         scans_max=rules.scans_max,

@@ -6,12 +6,11 @@ it goes by is brought up to date before: DDL as it is taken, changefeeds and rep
 
 import logging
 import time
-from bisect import bisect_left
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
 from consumers.control.changefeeds.asked_images import AskedTable
-from consumers.control.core.images.feed_tables import FeedTables, replaced_by
+from consumers.control.core.images.feed_tables import replaced_by
 from consumers.control.core.images.images import step
 from consumers.control.core.images.inputs import (
     ImageInputs,
@@ -21,6 +20,7 @@ from consumers.control.core.images.inputs import (
     is_behind,
     lag_s,
 )
+from consumers.control.owner.images.followed_tables import FollowedTables, holds, wishes_now
 from consumers.control.owner.images.image_progress import FeedProgress, FeedWait, ImageProgress
 from consumers.control.owner.images.image_wishes import ImageWish, KnowsWishes
 from schemas.ddl.schema_change import SchemaChange
@@ -67,30 +67,27 @@ class ImagedTables:
         self._limits, self._clock = limits, clock
         self._progress = ImageProgress(count_regions, clock=clock)
         self._store, self._published = SchemaStore.empty(), NO_IMAGES
-        self._tables: dict[str, tuple[object, FeedTables]] = {}
+        self._tables = FollowedTables()
         self._replaced: list[tuple[Ts, Replaced]] = []
         self._ddl_ts: list[Ts] = []
-        self._sorted: dict[str, tuple[FeedTables, Ts, list[TableId]]] = {}
-        self._came_in: dict[str, frozenset[TableId]] = {}
-        """What other settings have brought into a registered changefeed, until a published record says so."""
         self._answered: dict[str, frozenset[AskedTable]] = {}
         """Asked for still, but waited for by a published record already, or no table."""
         self._strange: dict[tuple[str, AskedTable], float] = {}
         """Asked for, of a table that its changefeed does not contain as far as is known here: since when."""
         self._wishes: Mapping[str, ImageWish] | None = None
+        """What is gone by; None: nobody has looked."""
         self._scanners: dict[CaptureId, tuple[ScanResult, ...]] = {}
         self._captures_know = False
         self._asked_at = float("-inf")
-        self._last_ts = self._newest_ddl_ts = Ts(0)
+        self._last_ts = Ts(0)
 
     def take(self, change: SchemaChange) -> None:
         """Take a DDL job that the schema has taken."""
-        self._newest_ddl_ts = change.job.finished_ts
         self._ddl_ts.append(change.job.finished_ts)
         moved = replaced_by(change)
         if moved is not None:
             self._replaced.append((change.job.finished_ts, moved))
-        self._tables = {name: (key, tables.with_ddl(change)) for name, (key, tables) in self._tables.items()}
+        self._tables.take(change)
 
     def look(self, store: SchemaStore, published: FrontierRecord, reports: Mapping[CaptureId, LandingReport]) -> None:
         """Bring changefeeds and captures up to date.
@@ -100,17 +97,18 @@ class ImagedTables:
             published: the newest record; no schema from its R on was forgotten.
             reports: of live captures.
         """
-        published_ts, self._store, self._published = published.resolved_ts, store, published.images
+        self._store = store
         self._progress.note(published.images)
-        self._wishes = wishes = self._known.wishes()
         self._scanners = {who: report.scans for who, report in reports.items() if report.scans is not None}
         self._captures_know = len(self._scanners) == len(reports)
-        if wishes is None:
-            return
+        self._follow(published)
+
+    def _follow(self, published: FrontierRecord) -> None:
+        """Go by what is known of changefeeds now."""
+        self._published = published.images
+        self._wishes = wishes = wishes_now(self._known.wishes(), self._wishes, published.images)
         needed = {name: wish for name, wish in wishes.items() if self._needs(name, wish)}
-        for name in self._tables.keys() - needed.keys():
-            del self._tables[name]
-            self._sorted.pop(name, None)
+        self._tables.follow(self._store, published, needed)
         # Kept for as long as it is asked for: an image may be whole before ZooKeeper has taken the request back.
         self._answered = {
             name: asked & wishes[name].asked.tables for name, asked in self._answered.items() if name in wishes
@@ -120,54 +118,17 @@ class ImagedTables:
             for (name, asked), since_s in self._strange.items()
             if name in wishes and asked in wishes[name].asked.tables
         }
-        for name, wish in needed.items():
-            known = self._tables.get(name)
-            if known is None or known[0] != wish.key:
-                if known is not None and wish.wants_initial:
-                    self._note_come_in(name, wish, known[1], published_ts)
-                self._tables[name] = wish.key, self._tables_of(wish, published_ts)
-        self._came_in = {
-            name: left
-            for name, tables in self._came_in.items()
-            if (left := self._still_to_come(name, tables, needed_ts(published)))
-        }
-
-    def _tables_of(self, wish: ImageWish, published_ts: Ts) -> FeedTables:
-        tables = FeedTables.at(self._store.stored_at(published_ts), wish.contains, wish.wants, wish.rank)
-        # What went or came since then is still to come by the frontier.
-        for change in self._store.changes_between(published_ts, max(published_ts, self._newest_ddl_ts)):
-            tables = tables.with_ddl(change)
-        return tables
-
-    def _note_come_in(self, name: str, wish: ImageWish, before: FeedTables, published_ts: Ts) -> None:
-        """Note which tables settings bring in by what R has passed: who wrote them knew only what was there then."""
-        come = {
-            table
-            for stored in self._store.stored_at(published_ts)
-            if wish.contains(stored) and wish.wants(stored) and not before.contains(stored)
-            for table in stored.physical_ids
-        }
-        self._came_in[name] = self._came_in.get(name, frozenset()) | come
-
-    def _still_to_come(self, name: str, tables: frozenset[TableId], since_ts: Ts) -> frozenset[TableId]:
-        """Return what of ``tables`` a changefeed has and does not wait for by the published record."""
-        feed, known = self._published.feed(name), self._tables.get(name)
-        if feed is None or known is None:
-            return frozenset()  # it is registered with all that it has
-        own = self._own_tables(name, known[1], since_ts)
-        return frozenset(table for table in tables if feed.mode_of(table) is None and _holds(own, table))
 
     def next_images(self, before: FrontierRecord, record: FrontierRecord) -> ImageState:
         """Return what the next record says (:data:`consumers.control.owner.owner.NextImages`)."""
-        resolved_ts = record.resolved_ts
+        resolved_ts, state = record.resolved_ts, before.images
+        registered = {feed.feed for feed in state.feeds}
+        if self._wishes is not None and state is not self._published:
+            self._follow(before)  # the record is another than at the last look, and may have more changefeeds
         wishes = self._wishes
-        state = before.images
         if wishes is None:
             return state
-        registered = {feed.feed for feed in state.feeds}
         names = {name for name, wish in wishes.items() if name in registered or self._needs(name, wish)}
-        if not names <= self._tables.keys():
-            return state  # the record is another than at the last look, and has more changefeeds
         if not names and not state.feeds:
             self._forget_below(needed_ts(before))
             return state
@@ -196,9 +157,9 @@ class ImagedTables:
         """Return how far the images are of changefeeds that have some to come."""
         waiting: dict[str, FeedWait] = {}
         for name, wish in (self._wishes or {}).items():
-            if name not in self._tables:
+            if name not in self._tables.names:
                 continue
-            tables, feed = self._tables[name][1], self._published.feed(name)
+            tables, feed = self._tables.of(name), self._published.feed(name)
             if feed is not None:
                 waits = {table for table in tables.current if feed.mode_of(table) is not None}
             else:
@@ -211,6 +172,8 @@ class ImagedTables:
 
     def _state(self, name: str, wish: ImageWish) -> tuple[str, str]:
         """Return whether chunks of a changefeed begin now, and why none does."""
+        if not wish.is_readable:
+            return "paused", "its settings cannot be read now"
         if not wish.is_running:
             return "paused", "the changefeed does not run"
         if wish.asked.is_paused:
@@ -242,10 +205,10 @@ class ImagedTables:
         return wish.wants_initial and wish.is_readable
 
     def _wanting(self, name: str, wish: ImageWish, before: FrontierRecord, resolved_ts: Ts) -> WantingFeed:
-        tables, since_ts = self._tables[name][1], needed_ts(before)
-        own = self._own_tables(name, tables, since_ts)
+        tables, since_ts = self._tables.of(name), needed_ts(before)
+        own = self._tables.own(name, since_ts)
         moved = {asked.table_id: self._moved_to(asked.table_id, since_ts) for asked in wish.asked.tables}
-        there = {table for table, come in moved.items() if any(_holds(own, each) for each in (table, *come))}
+        there = {table for table, come in moved.items() if any(holds(own, each) for each in (table, *come))}
         known = self._answered.get(name, frozenset())
         foreign = {
             asked for asked in wish.asked.tables if asked.table_id not in there and self._is_foreign(name, asked)
@@ -275,6 +238,7 @@ class ImagedTables:
             for mode, wanted in wish.asked.requested.items()
         }
         ranged = {asked: keys for asked, keys in wish.asked.ranged.items() if AskedTable(*asked, keys) not in answered}
+        entered = tables.entered_between(before.resolved_ts, resolved_ts)
         return WantingFeed(
             tables=own,
             wants_initial=wish.wants_initial,
@@ -285,8 +249,8 @@ class ImagedTables:
             scans_max=wish.scans_max,
             checkpoint_ts=self._known.checkpoint(name),
             lag_max_s=wish.lag_max_s,
-            entered=tables.entered_between(before.resolved_ts, resolved_ts) if wish.wants_initial else (),
-            came_late=self._came_in.get(name, ()),
+            entered=entered if tables.is_known and wish.wants_initial else (),
+            came_late=self._tables.come_in(name) if tables.is_known else entered,
             requested=requested,
             ranged=ranged,
         )
@@ -319,13 +283,6 @@ class ImagedTables:
             return False
         return any(feed.mode_of(each) not in (None, ImageMode.RESYNC) for each in stored.partition_ids)
 
-    def _own_tables(self, name: str, tables: FeedTables, since_ts: Ts) -> list[TableId]:
-        """Return ``tables.tables(since_ts)``, sorted anew only where it can be other than before."""
-        known = self._sorted.get(name)
-        if known is None or known[0] is not tables or (tables.lost and known[1] != since_ts):
-            self._sorted[name] = known = tables, since_ts, tables.tables(since_ts)
-        return known[2]
-
     def _draw(self) -> Ts | None:
         now = self._clock()
         if now < self._asked_at + BARRIER_EVERY_S:
@@ -344,7 +301,7 @@ class ImagedTables:
         if self._ddl_ts and self._ddl_ts[0] < ts:
             self._ddl_ts = [known for known in self._ddl_ts if known >= ts]
             self._replaced = [item for item in self._replaced if item[0] >= ts]
-            self._tables = {name: (key, tables.forget_below(ts)) for name, (key, tables) in self._tables.items()}
+            self._tables.forget_below(ts)
 
 
 def _waits_so(images: ImageState, name: str, asked: AskedTable) -> bool:
@@ -362,11 +319,6 @@ def _waits_so(images: ImageState, name: str, asked: AskedTable) -> bool:
         return not done or done[-1].end < whole.end
     left = missing_keys(whole, done)
     return all(any(part.start <= item.start and item.end <= part.end for part in asked.keys) for item in left)
-
-
-def _holds(tables: Sequence[TableId], table: TableId) -> bool:
-    at = bisect_left(tables, table)
-    return at < len(tables) and tables[at] == table
 
 
 def history_ts(record: FrontierRecord) -> Ts:

@@ -27,6 +27,7 @@ from consumers.control.log.frontier_topic import FrontierUnavailableError
 from consumers.control.owner.figures.owner_figures import SchedulerFigures
 from consumers.control.owner.heard_reports import HeardReports
 from consumers.control.owner.held_feeds import HeldTable, held_tables
+from consumers.control.owner.images.followed_tables import told_ts
 from consumers.control.owner.pulled_tables import PulledTables
 from consumers.control.owner.reign_orders import ReignOrders
 from consumers.control.owner.reign_parts import ReignOptions, ReignParts
@@ -310,4 +311,4 @@ class Reign:
             self._parts.peers.publish(self._parts.feed, record)
             if now >= self._gc_at:
                 self._gc_at = now + GC_EVERY_S
-                self._tables.forget_below(record.resolved_ts)
+                self._tables.forget_below(told_ts(record))

@@ -1,6 +1,6 @@
 """The owner's shell of table images, with all that it asks in memory."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from consumers.control.changefeeds.asked_images import AskedImages, AskedTable
@@ -8,7 +8,7 @@ from consumers.control.core.frontier.frontier import FrontierInputs
 from consumers.control.owner.images.image_wishes import ImageWish
 from consumers.control.owner.images.imaged_tables import ImagedTables
 from consumers.control.owner.owner import Owner
-from schemas.ddl.job import DdlType
+from schemas.ddl.job import DdlType, JobScope
 from schemas.ids import CaptureId, TableId, Ts, compose_ts
 from schemas.rawlog.frontier import (
     DdlReport,
@@ -35,6 +35,8 @@ class World:
     def __init__(self, wished: Mapping[str, ImageWish] | None) -> None:
         self.records: list[FrontierRecord] = []
         self.seconds, self.asked, self.all_know = 1.0, 0, True
+        self.landed_ts, self.is_stuck = at(1), False
+        self.bad_ddl: Sequence[JobScope] = ()
         self.wished = wished
         self.checkpoint_ts: Ts | None = None
         self.withdrawn: set[tuple[str, TableId]] = set()
@@ -77,15 +79,25 @@ class World:
 
     def tick(self) -> ImageState:
         self.seconds += 0.2
-        landed_ts = at(self.seconds - 0.01)
+        if not self.is_stuck:
+            self.landed_ts = at(self.seconds - 0.01)
+        landed_ts = self.landed_ts
         report = LandingReport(
             capture=CAPTURE, landed_ts={SPAN: landed_ts}, ends=(0,), chunks=(), floors=(0,), repeat_ends=(0,),
             scans=self.results,
         )  # fmt: skip
         reports = {CAPTURE: report}
         self.images.look(self.store, self.owner.published, reports)
-        self.owner.tick(FrontierInputs(reports, DdlReport(landed_ts=landed_ts, end=0), [SPAN], landing=[CAPTURE]))
+        ddl = DdlReport(landed_ts=landed_ts, end=0)
+        self.owner.tick(FrontierInputs(reports, ddl, [SPAN], landing=[CAPTURE], bad_ddl=self.bad_ddl))
         return self.records[-1].images
+
+    def other_owner(self) -> None:
+        """Let another owner take over."""
+        owner_rev = self.owner.published.owner_rev + 1
+        self.images = ImagedTables(owner_rev, self, self.new_ts, clock=lambda: self.seconds)
+        self.owner = Owner(self, self, owner_rev, 1, images=self.images.next_images, clock=lambda: self.seconds)
+        self.owner.start(lambda: at(1))
 
     def land_all(self) -> None:
         self.results = tuple(

@@ -150,7 +150,7 @@ def test_tables_that_a_flashback_brings_come_with_rows_that_an_image_can_bring()
         return True
 
     for change in (table_back(dropped_table(), "flashback table t", "t"), schema_back(dropped_schema())):
-        assert FeedTables.at([], wanted, wanted).with_ddl(change).entered_between(Ts(29), Ts(30)) == [T]
+        assert FeedTables.at([], wanted, wanted).with_ddl(change).entered_by(lambda ts: ts == Ts(30)) == [T]
 
 
 # -- what destinations are told ----------------------------------------------------------------------------------------

@@ -1,5 +1,7 @@
 """Which tables a changefeed has for its images, as DDL jobs come."""
 
+from collections.abc import Callable
+
 from consumers.control.core.images.feed_tables import FeedTables, replaced_by
 from schemas.ddl.job import DdlType
 from schemas.ddl.schema_change import SchemaChange, StoredTable
@@ -16,6 +18,10 @@ def mine(table: StoredTable) -> bool:
 
 def wanted(table: StoredTable) -> bool:
     return not table.table.endswith("_none")
+
+
+def within(after_ts: int, upto_ts: int) -> Callable[[Ts], bool]:
+    return lambda ts: after_ts < ts <= upto_ts
 
 
 class Feed:
@@ -37,16 +43,16 @@ def test_a_table_that_is_renamed_into_the_changefeed_comes_with_rows_and_a_new_o
     feed.does(20, DdlType.CREATE_TABLE, 7, (7, "a2"))
     feed.does(30, DdlType.RENAME_TABLE, 6, (6, "a3"))
     assert feed.tables.tables(Ts(30)) == [5, 6, 7]
-    assert feed.tables.entered_between(Ts(10), Ts(30)) == [6]
-    assert feed.tables.entered_between(Ts(30), Ts(99)) == []
-    assert feed.tables.entered_between(Ts(10), Ts(29)) == []
+    assert feed.tables.entered_by(within(10, 30)) == [6]
+    assert feed.tables.entered_by(within(30, 99)) == []
+    assert feed.tables.entered_by(within(10, 29)) == []
 
 
 def test_a_table_that_entered_is_told_of_though_a_later_ddl_is_known_that_took_it_away() -> None:
     feed = Feed((6, "b1"))
     feed.does(30, DdlType.RENAME_TABLE, 6, (6, "a3"))
     feed.does(40, DdlType.DROP_TABLE, 6)
-    assert feed.tables.entered_between(Ts(10), Ts(30)) == [6]
+    assert feed.tables.entered_by(within(10, 30)) == [6]
 
 
 def test_a_table_that_goes_is_kept_until_its_ddl_is_passed() -> None:
@@ -62,7 +68,7 @@ def test_a_table_that_goes_is_kept_until_its_ddl_is_passed() -> None:
 def test_a_truncated_table_goes_on_empty_under_its_new_id() -> None:
     feed = Feed((5, "a1"))
     change = feed.does(20, DdlType.TRUNCATE_TABLE, 5, (9, "a1"))
-    assert (feed.tables.tables(Ts(20)), feed.tables.entered_between(Ts(0), Ts(99))) == ([9], [])
+    assert (feed.tables.tables(Ts(20)), feed.tables.entered_by(within(0, 99))) == ([9], [])
     assert replaced_by(change) is None
 
 
@@ -70,7 +76,7 @@ def test_tables_whose_rule_says_none_come_without_an_image() -> None:
     feed = Feed((5, "a1"), (6, "a_none"), (7, "b1"))
     assert feed.tables.unwanted == {6}
     feed.does(20, DdlType.RENAME_TABLE, 7, (7, "a7_none"))
-    assert feed.tables.entered_between(Ts(0), Ts(99)) == []
+    assert feed.tables.entered_by(within(0, 99)) == []
     assert feed.tables.unwanted == {6, 7}
     feed.does(30, DdlType.RENAME_TABLE, 6, (6, "a6"))
     assert feed.tables.unwanted == {7}
@@ -88,7 +94,7 @@ def test_tables_that_one_rename_swaps_are_taken_for_what_they_are_at_its_end() -
         assert change is not None
         tables = tables.with_ddl(change)
         assert tables.current == {comes}
-        assert tables.entered_between(Ts(ts - 1), Ts(ts)) == [comes]
+        assert tables.entered_by(within(ts - 1, ts)) == [comes]
         assert tables.tables(Ts(ts - 1)) == [10, 11]
 
 

@@ -113,7 +113,7 @@ def test_partitions_that_are_asked_for_while_readers_still_need_their_old_ids_ar
     images = world.images.next_images(before, after)
     feed = images.feed(FEED)
     assert feed is not None
-    assert feed.backfill == (IdRange(TableId(53), TableId(53)),)
+    assert feed.backfill == (IdRange(TableId(52), TableId(53)),), "the old one until no reader needs it"
     assert not world.withdrawn
     world.images.next_images(replace(after, images=images), replace(after, resolved_ts=Ts(ts + 3)))
     assert world.withdrawn == {(FEED, 52)}, "a published record has it, under its new id"

@@ -7,9 +7,7 @@ from typing import Any
 import pytest
 
 from consumers.control.owner.images.image_wishes import UNKNOWN, ImageWish
-from consumers.control.owner.images.imaged_tables import ImagedTables
-from consumers.control.owner.owner import Owner
-from schemas.ddl.job import DdlType
+from schemas.ddl.job import DdlType, JobScope
 from schemas.ids import TableId, Ts
 from schemas.rawlog.images import IdRange
 from tests.support.control.imaged_owner import FEED, WISH, World, at
@@ -27,14 +25,6 @@ def whole(wish: ImageWish = WISH) -> World:
     world.tick()
     assert not world.tick().feeds[0].waits
     return world
-
-
-def other_owner(world: World) -> None:
-    """Let another owner take over."""
-    owner_rev = world.owner.published.owner_rev + 1
-    world.images = ImagedTables(owner_rev, world, world.new_ts, clock=lambda: world.seconds)
-    world.owner = Owner(world, world, owner_rev, 1, images=world.images.next_images, clock=lambda: world.seconds)
-    world.owner.start(lambda: at(1))
 
 
 @pytest.mark.parametrize("wished", [None, {FEED: UNKNOWN}], ids=["nothing is known", "settings are not readable"])
@@ -60,12 +50,12 @@ def test_a_table_that_may_enter_while_an_owner_has_read_no_settings_is_backfille
 ) -> None:
     world = whole()
     world.wished = wished
-    other_owner(world)
+    world.other_owner()
     world.ddl(Ts(at(world.seconds + 0.05)), DdlType.RENAME_TABLE, 6, "a6")
     world.ddl(Ts(at(world.seconds + 0.06)), DdlType.RENAME_TABLE, 9, "b9")
     world.ddl(Ts(at(world.seconds + 0.07)), DdlType.CREATE_TABLE, 11, "a11")
     assert world.tick().feeds[0].backfill == (*SIX, IdRange(TableId(9), TableId(9)))
-    other_owner(world)
+    world.other_owner()
     world.wished = {FEED: WISH}
     state = world.tick()
     assert (state.feeds[0].backfill, [scan.table_id for scan in state.barriers[0].scans]) == (SIX, [6])
@@ -76,7 +66,7 @@ def test_partitions_that_are_reorganized_while_nothing_is_known_keep_their_image
     world.store = snapshot(("d", 1, [_parted(51, 52)]))
     world.tick()
     world.wished = None
-    other_owner(world)
+    world.other_owner()
     ts = Ts(at(world.seconds + 0.05))
     moved = job(ts, DdlType.REORGANIZE_PARTITION, schema_id=1, table_id=5, table_info=_parted(61))
     change = world.store.apply(moved)
@@ -134,3 +124,51 @@ def test_what_settings_bring_in_by_a_ddl_that_is_to_come_is_imaged_with_it() -> 
     world.ddl(Ts(at(world.seconds + 0.3)), DdlType.RENAME_TABLE, 6, "b3")
     assert not world.tick().feeds[0].waits
     assert world.tick().feeds[0].initial == SIX
+
+
+def held_world(job_ts: float, world: World) -> World:
+    """Return a world whose owner cannot read a job, has passed it so, and is replaced by one that can."""
+    ts = Ts(at(world.seconds + job_ts))
+    world.bad_ddl = [JobScope(ts=ts, start_ts=Ts(ts - 1))]
+    world.tick()
+    world.tick()
+    assert [held.ts for held in world.records[-1].held_ddl] == [ts]
+    assert world.records[-1].resolved_ts > ts
+    world.other_owner()
+    world.bad_ddl = ()
+    return world
+
+
+@pytest.mark.parametrize("is_stuck", [False, True])
+def test_a_table_that_a_job_brings_which_only_a_later_owner_can_read_is_imaged(*, is_stuck: bool) -> None:
+    world = held_world(0.1, whole())
+    ts = world.records[-1].held_ddl[0].ts
+    world.ddl(Ts(ts - 5), DdlType.CREATE_TABLE, 12, "c1")
+    world.ddl(ts, DdlType.RENAME_TABLE, 6, "a6")
+    world.is_stuck = is_stuck
+    for _ in range(3 if is_stuck else 0):
+        assert not world.tick().feeds[0].waits, "readers are held at the job still"
+    world.is_stuck = False
+    assert world.tick().feeds[0].initial == SIX
+    assert not world.records[-1].held_ddl
+    assert [scan.table_id for scan in world.tick().barriers[0].scans] == [6]
+
+
+@pytest.mark.parametrize("is_stuck", [False, True])
+def test_partitions_that_a_job_reorganizes_which_only_a_later_owner_can_read_keep_their_image(
+    *, is_stuck: bool
+) -> None:
+    world = World({FEED: WISH})
+    world.store = snapshot(("d", 1, [_parted(51, 52)]))
+    world.tick()
+    held_world(0.1, world)
+    ts = world.records[-1].held_ddl[0].ts
+    change = world.store.apply(job(ts, DdlType.REORGANIZE_PARTITION, schema_id=1, table_id=5, table_info=_parted(61)))
+    assert change is not None
+    world.images.take(change)
+    world.results = ()
+    world.is_stuck = is_stuck
+    for _ in range(3 if is_stuck else 0):
+        assert world.tick().feeds[0].initial == (IdRange(TableId(51), TableId(52)),)
+    world.is_stuck = False
+    assert world.tick().feeds[0].backfill == (IdRange(TableId(61), TableId(61)),)

@@ -98,11 +98,9 @@ class FeedTables:
         """Return the ids that it has, and those that went above ``since_ts``; ascending."""
         return sorted(self.current.union(table for ts, table in self.lost if ts > since_ts))
 
-    def entered_between(self, after_ts: Ts, upto_ts: Ts) -> list[TableId]:
-        """Return what came with rows within ``(after_ts, upto_ts]``, also if it is gone: its rows may be under another
-        id now.
-        """
-        return sorted({table for ts, table in self.entered if after_ts < ts <= upto_ts})
+    def entered_by(self, is_passed: Callable[[Ts], bool]) -> list[TableId]:
+        """Return what came with rows by jobs that pass now, also if it is gone: its rows may be under another id."""
+        return sorted({table for ts, table in self.entered if is_passed(ts)})
 
     def forget_below(self, ts: Ts) -> Self:
         """Return it without what went or came at or below ``ts``."""

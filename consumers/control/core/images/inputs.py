@@ -58,7 +58,7 @@ class WantingFeed:
     """While that is further behind PD's clock it is in no new barrier; 0: no bound."""
     entered: Collection[TableId] = ()
     """Tables that a DDL with R < finished_ts <= R' has brought into it with rows (renamed, recovered, exchanged), R
-    being the one before and R' the next; empty without ``wants_initial``."""
+    being the one before and R' the next, or one that is held no more; empty without ``wants_initial``."""
     came_late: Collection[TableId] = ()
     """Tables that have come into it with rows though changes of theirs may have gone out: nothing is left out."""
     requested: Mapping[ImageMode, Collection[TableId]] = field(default_factory=lambda: _NO_REQUESTS)
@@ -79,7 +79,8 @@ def is_behind(lag_max_s: float, checkpoint_ts: Ts | None, now_ts: Ts) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Replaced:
-    """A DDL with R < finished_ts <= R' that gave rows of tables other ids, as where partitions are reorganized."""
+    """A DDL with R < finished_ts <= R' that gave rows of tables other ids, as where partitions are reorganized; or one
+    that was held, and is no more."""
 
     gone: frozenset[TableId]
     come: frozenset[TableId]

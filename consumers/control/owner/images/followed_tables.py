@@ -58,7 +58,7 @@ class FollowedTables:
 
         Args:
             store: with every DDL job that was taken.
-            published: the newest record; no schema from its R on was forgotten.
+            published: the newest record; no schema that its readers need was forgotten.
             wishes: of each changefeed that is to be followed.
         """
         for name in self._tables.keys() - wishes.keys():
@@ -69,19 +69,18 @@ class FollowedTables:
             if known is None or known[0] != wish.key:
                 if known is not None and wish.wants_initial:
                     self._note_come_in(name, store, published.resolved_ts, (known[1], wish))
-                self._tables[name] = wish.key, self._tables_of(store, published.resolved_ts, wish)
+                self._tables[name] = wish.key, self._tables_of(store, published, wish)
         self._come_in = {
             name: left
             for name, tables in self._come_in.items()
             if name in self._tables and (left := self._still_to_come(name, tables, published))
         }
 
-    def _tables_of(self, store: SchemaStore, published_ts: Ts, wish: ImageWish) -> FeedTables:
-        tables = FeedTables.at(
-            store.stored_at(published_ts), wish.contains, wish.wants, wish.rank, is_known=wish.has_rules
-        )
+    def _tables_of(self, store: SchemaStore, published: FrontierRecord, wish: ImageWish) -> FeedTables:
+        at_ts = min(published.resolved_ts, max(told_ts(published), store.snapshot_ts or Ts(0)))
+        tables = FeedTables.at(store.stored_at(at_ts), wish.contains, wish.wants, wish.rank, is_known=wish.has_rules)
         # What went or came since then is still to come by the frontier.
-        for change in store.changes_between(published_ts, max(published_ts, self._newest_ddl_ts)):
+        for change in store.changes_between(at_ts, max(at_ts, self._newest_ddl_ts)):
             tables = tables.with_ddl(change)
         return tables
 
@@ -103,8 +102,15 @@ class FollowedTables:
         feed = published.images.feed(name)
         if feed is None:
             return frozenset()  # it is registered with all that it has
-        own = self.own(name, needed_ts(published))
+        own = self.own(name, told_ts(published))
         return frozenset(table for table in tables if feed.mode_of(table) is None and holds(own, table))
+
+
+def told_ts(record: FrontierRecord) -> Ts:
+    """Return up to where all readers have got all DDL by a record. A job that it holds is still to come: an owner that
+    can read it frees it with a later one.
+    """
+    return min((needed_ts(record), *(Ts(held.ts - 1) for held in record.held_ddl)))
 
 
 def holds(tables: Sequence[TableId], table: TableId) -> bool:

@@ -20,7 +20,7 @@ from consumers.control.core.images.inputs import (
     is_behind,
     lag_s,
 )
-from consumers.control.owner.images.followed_tables import FollowedTables, holds, wishes_now
+from consumers.control.owner.images.followed_tables import FollowedTables, holds, told_ts, wishes_now
 from consumers.control.owner.images.image_progress import FeedProgress, FeedWait, ImageProgress
 from consumers.control.owner.images.image_wishes import ImageWish, KnowsWishes
 from schemas.ddl.schema_change import SchemaChange
@@ -130,9 +130,10 @@ class ImagedTables:
             return state
         names = {name for name, wish in wishes.items() if name in registered or self._needs(name, wish)}
         if not names and not state.feeds:
-            self._forget_below(needed_ts(before))
+            self._forget_below(told_ts(before))
             return state
-        since_ts = needed_ts(before)
+        since_ts = told_ts(before)
+        is_passed = passed_by(before, record)
         is_busy = state.barriers or any(feed.waits for feed in state.feeds) or names - registered
         new_ts = self._draw() if is_busy else None
         seen = ImageInputs(
@@ -142,10 +143,12 @@ class ImagedTables:
             low=record.low,
             now_ts=max(self._last_ts, resolved_ts),
             new_ts=new_ts,
-            feeds={name: self._wanting(name, wishes[name], before, resolved_ts) for name in names},
+            feeds={name: self._wanting(name, wishes[name], before, is_passed) for name in names},
             scanners=self._scanners,
-            replaced=[moved for ts, moved in self._replaced if before.resolved_ts < ts <= resolved_ts],
-            replaced_before=[moved for ts, moved in self._replaced if since_ts < ts <= before.resolved_ts],
+            replaced=[moved for ts, moved in self._replaced if is_passed(ts)],
+            replaced_before=[
+                moved for ts, moved in self._replaced if since_ts < ts <= before.resolved_ts and not is_passed(ts)
+            ],
             ddl_ts=self._ddl_ts,
             all_know=self._captures_know and self._known.services_know(),
             limits=self._limits,
@@ -204,8 +207,10 @@ class ImagedTables:
             return True
         return wish.wants_initial and wish.is_readable
 
-    def _wanting(self, name: str, wish: ImageWish, before: FrontierRecord, resolved_ts: Ts) -> WantingFeed:
-        tables, since_ts = self._tables.of(name), needed_ts(before)
+    def _wanting(
+        self, name: str, wish: ImageWish, before: FrontierRecord, is_passed: Callable[[Ts], bool]
+    ) -> WantingFeed:
+        tables, since_ts = self._tables.of(name), told_ts(before)
         own = self._tables.own(name, since_ts)
         moved = {asked.table_id: self._moved_to(asked.table_id, since_ts) for asked in wish.asked.tables}
         there = {table for table, come in moved.items() if any(holds(own, each) for each in (table, *come))}
@@ -238,7 +243,7 @@ class ImagedTables:
             for mode, wanted in wish.asked.requested.items()
         }
         ranged = {asked: keys for asked, keys in wish.asked.ranged.items() if AskedTable(*asked, keys) not in answered}
-        entered = tables.entered_between(before.resolved_ts, resolved_ts)
+        entered = tables.entered_by(is_passed)
         return WantingFeed(
             tables=own,
             wants_initial=wish.wants_initial,
@@ -319,6 +324,14 @@ def _waits_so(images: ImageState, name: str, asked: AskedTable) -> bool:
         return not done or done[-1].end < whole.end
     left = missing_keys(whole, done)
     return all(any(part.start <= item.start and item.end <= part.end for part in asked.keys) for item in left)
+
+
+def passed_by(before: FrontierRecord, record: FrontierRecord) -> Callable[[Ts], bool]:
+    """Return what tells whether a DDL job passes with a record: it is in R's way, or held by the record before and no
+    more. Changefeeds that a held job concerns stand at its ts until then, so it comes to them as any other.
+    """
+    freed = {held.ts for held in before.held_ddl} - {held.ts for held in record.held_ddl}
+    return lambda ts: before.resolved_ts < ts <= record.resolved_ts or ts in freed
 
 
 def history_ts(record: FrontierRecord) -> Ts:

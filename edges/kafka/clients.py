@@ -26,13 +26,9 @@ RECONNECT_MS, RECONNECT_MS_MAX = 20, 1_000
 """Before a broker is tried again, the first time; it doubles each time, up to the second. librdkafka also lets half of
 the first pass between connections to two brokers, and a broker is another one once it has said who it is: with its
 default of 100 ms each client can ask its first question 50 ms later."""
-_RECONNECTING: Final = {
-    "reconnect.backoff.ms": RECONNECT_MS,
-    "reconnect.backoff.max.ms": RECONNECT_MS_MAX,
-    # The other strategy begins anew with the given addresses as soon as no broker is left, and so does the pause: a
-    # consumer would connect eighty times a second while its cluster is away.
-    "metadata.recovery.strategy": "none",
-}
+CONSUMER_RECONNECT_MS: Final = 100
+"""For consumers that pause never grows while no broker is left: librdkafka begins anew with the given addresses then,
+and forgets it. With 20 ms each would connect eighty times a second."""
 SAY_AGAIN_S: Final = 30.0
 """Between two lines of one client that say the same: a broker that is away makes it say so several times a second."""
 _TEXTS_MAX: Final = 100
@@ -46,7 +42,7 @@ def kafka_consumer(config: Mapping[str, object], log: logging.Logger | None = No
     Raises:
         KafkaSettingsError: librdkafka refuses the settings.
     """
-    return _made(Consumer, config, log)
+    return _made(Consumer, config, log, CONSUMER_RECONNECT_MS)
 
 
 def kafka_producer(config: Mapping[str, object], log: logging.Logger | None = None) -> Any:
@@ -87,10 +83,15 @@ def _of_no_consumer(config: Mapping[str, object]) -> Mapping[str, object]:
     return {key: value for key, value in config.items() if key != CHECK_BATCHES}
 
 
-def _made(kind: Callable[..., _Client], config: Mapping[str, object], log: logging.Logger | None) -> _Client:
-    reconnecting = dict[str, object](_RECONNECTING)
-    if "reconnect.backoff.ms" in config:
-        del reconnecting["reconnect.backoff.max.ms"]  # theirs may be longer, which librdkafka refuses
+def _made(
+    kind: Callable[..., _Client],
+    config: Mapping[str, object],
+    log: logging.Logger | None,
+    reconnect_ms: int = RECONNECT_MS,
+) -> _Client:
+    reconnecting: dict[str, object] = {}
+    if "reconnect.backoff.ms" not in config:  # theirs may be longer than the longest, which librdkafka refuses
+        reconnecting = {"reconnect.backoff.ms": reconnect_ms, "reconnect.backoff.max.ms": RECONNECT_MS_MAX}
     try:
         return kind({**reconnecting, **config}, **({} if log is None else {"logger": ClientWords(log)}))
     except (KafkaException, TypeError, ValueError) as error:

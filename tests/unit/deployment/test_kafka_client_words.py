@@ -16,8 +16,6 @@ def test_broker_that_is_away_is_said_once_as_a_warning(caplog: pytest.LogCapture
     servers = f"{LOOPBACK}:{port}"
     tries: list[object] = []
     config = {"bootstrap.servers": servers, "reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 20}
-    # With this, what librdkafka says of a connection comes again and again.
-    config |= {"metadata.recovery.strategy": "rebootstrap"}
     producer = kafka_producer({**config, "error_cb": tries.append}, LOG)
     deadline = time.monotonic() + 60
     while len(tries) < 10 and time.monotonic() < deadline:

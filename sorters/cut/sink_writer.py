@@ -178,10 +178,8 @@ class SinkWriter:
         self._is_abandoned = True
         self._producer.purge()
         self._serve(self._producer.poll, 0)
-        # Its callbacks refer to us, and we to it: Python lets go of it only once it looks for cycles. One that has
-        # failed for good is left to that, as `close` leaves an error set in its thread, which comes up anywhere.
-        if not any(error.code() in _HALTED for error, _ in self._failed):
-            self._serve(lambda _: self._producer.close(), 0)
+        # Its callbacks refer to us, and we to it: Python lets go of it only once it looks for cycles.
+        self._serve(lambda _: self._producer.close(), 0)
 
     def tend(self) -> None:
         """Take in what librdkafka has to say; called now and then while nothing is written."""

@@ -31,7 +31,7 @@ from producers.pull.feed.event_feed import EventFeed
 from producers.pull.feed.types import SpanStatus
 from producers.pull.landing.landing import Delivered, OnDelivery, RecordProducer
 from producers.pull.landing.raw_log import QUIETER, ensure_raw_topics, kafka_log
-from producers.pull.landing.raw_producer import drop_gapless, raw_log_producer, serve_gapless
+from producers.pull.landing.raw_producer import close_producer, raw_log_producer, serve_gapless
 from producers.pull.locks.kv_client import KvClient
 from producers.pull.locks.resolver import LockResolver
 from producers.pull.locks.watch import LockWatch
@@ -151,7 +151,7 @@ class DdlFeed:
         if self._feed is not None:
             self._feed.stop()
         if self._producer is not None:
-            drop_gapless(self._producer)
+            close_producer(self._producer)
         self._pd.close()
 
     def take(self) -> list[DdlRecord]:

@@ -71,11 +71,3 @@ def close_producer(producer: Any) -> None:
     """End a producer's threads. What is not acknowledged is given up: the next start lands it again."""
     producer.purge()
     producer.close()
-
-
-def drop_gapless(producer: Any) -> None:
-    """Give up what a gapless producer has not sent; its threads end as soon as nobody refers to it.
-
-    It may have failed for good, and ``close`` of such a one leaves an error set in its thread, which comes up anywhere.
-    """
-    producer.purge()

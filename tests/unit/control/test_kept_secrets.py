@@ -153,6 +153,9 @@ def test_database_password_stays_with_the_authority_that_proves_its_server() -> 
     for after in ({}, {"sink": {"mysql-config": {"ssl-ca": "/evil"}}}):
         wrong = misdirected(settings(uri, before), settings(uri, after), (), keeps_uri=True)
         assert wrong is not None and wrong.by == ("sink.mysql-config.ssl-ca",)
+    leave = {"sink": {"mysql-config": {"ssl-ca": "/ca", "allow-public-key-retrieval": True}}}
+    wrong = misdirected(settings(uri, before), settings(uri, leave), (), keeps_uri=True)
+    assert wrong is not None and wrong.by == ("sink.mysql-config.allow-public-key-retrieval",)
     more = {"sink": {"mysql-config": {"ssl-ca": "/ca", "worker-count": 3}}, "filter": {"rules": ["a.*"]}}
     assert misdirected(settings(uri, before), settings(uri, more), (), keeps_uri=True) is None
 

@@ -44,7 +44,7 @@ _KAFKA: Final = _group(
         *("sasl-gssapi-service-name", "sasl-gssapi-realm", "sasl-gssapi-kerberos-config-path"),
     ),
 )
-_DATABASE: Final = _group(MYSQL_PATH, (), ("ssl-ca",))
+_DATABASE: Final = _group(MYSQL_PATH, (), ("ssl-ca", "allow-public-key-retrieval"))
 _CATALOG: Final = _group(
     ICEBERG_PATH, ("catalog-password", "catalog-token"), ("catalog", "catalog-uri", "catalog-oauth2-server-uri")
 )

@@ -11,7 +11,6 @@ import re
 from schemas.ddl.job import DdlType
 from schemas.ddl.schema_change import StoredTable
 from schemas.errors import CorruptDataError
-from sorters.core.encode.sql.create_table import create_table
 from sorters.core.encode.sql.create_view import view_body
 from sorters.core.sql.ddl_event import DdlEvent, rename_query
 from sorters.core.sql.statement import plain_statement
@@ -60,10 +59,11 @@ def _like(event: DdlEvent) -> str | None:
         return None
     name = match[2].lower()
     schemas = {schema for schema, table in event.referred if quote_name(table).lower() == name}
-    if len(schemas) == 1:
-        return f"{match[1]}{quote_name(schemas.pop())}.{match[2]}"
-    # An older TiDB does not say which one it is like. The table is made as it came out.
-    return create_table(event.post)
+    # An older TiDB does not say which one it is like: mostly one of its own schema, as USE says. TiDB notes names in
+    # lower case, and a destination may tell cases apart.
+    if len(schemas) != 1 or event.schema.lower() in schemas:
+        return None
+    return f"{match[1]}{quote_name(schemas.pop())}.{match[2]}"
 
 
 def _view(event: DdlEvent) -> str | None:

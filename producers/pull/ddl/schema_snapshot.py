@@ -7,6 +7,7 @@ from typing import Final
 
 import grpc
 
+from producers.channels import KeptChannels
 from producers.errors import RegionsUnknownError, SnapshotFailedError, StoreUnavailableError
 from producers.pull.core.ddl.meta_snapshot import KeyValue
 from producers.pull.core.regions.region_map import KEY_END, RegionInfo
@@ -22,6 +23,7 @@ log = logging.getLogger(__name__)
 SCAN_LIMIT: Final = 256
 """Pairs of one answer: a TableInfo has some 10 KiB, a wide one a hundred times as much."""
 CALL_TIMEOUT_S: Final = 20.0
+_OPTIONS: Final = [("grpc.max_receive_message_length", 1 << 28)]
 RETRY_S: Final = 0.2
 DEADLINE_S: Final = 60.0
 """Without progress. A lock's transaction ends, or its TTL does, well within it."""
@@ -38,13 +40,11 @@ class SnapshotReader:
         self._cache = cache
         self._version = version
         self._deadline_s = deadline_s
-        self._channels: dict[str, grpc.Channel] = {}
+        self._channels = KeptChannels(cache.open_channel, _OPTIONS)
 
     def close(self) -> None:
         """Close connections."""
-        for channel in self._channels.values():
-            channel.close()
-        self._channels.clear()
+        self._channels.close()
 
     def scan(self, start: bytes, end: bytes) -> Iterator[KeyValue]:
         """Yield the keys and values in ``[start, end)`` (raw), ascending.
@@ -109,10 +109,8 @@ class SnapshotReader:
         return "; ".join([text, *(f"transaction is alive: ttl {live.ttl_ms} ms" for live in task.held), *task.troubles])
 
     def _ask(self, address: str, region: RegionInfo, start: bytes, end: bytes) -> kvrpcpb_pb2.ScanResponse:
-        if address not in self._channels:
-            self._channels[address] = self._cache.open_channel(address, [("grpc.max_receive_message_length", 1 << 28)])
         assert region.leader is not None
-        return tikvpb_pb2_grpc.TikvStub(self._channels[address]).KvScan(
+        return tikvpb_pb2_grpc.TikvStub(self._channels.of(address)).KvScan(
             kvrpcpb_pb2.ScanRequest(
                 context=kvrpcpb_pb2.Context(
                     region_id=region.region_id,

@@ -1,11 +1,11 @@
 """Unary calls to TiKV: each goes to the leader of a key's region, with the region's epoch (kvrpcpb.Context)."""
 
-import threading
 from collections.abc import Iterable
 from typing import Any, Final
 
 import grpc
 
+from producers.channels import KeptChannels
 from producers.errors import KvRefusedError, RegionMovedError
 from producers.pull.core.regions.call_errors import decide_call
 from producers.pull.core.regions.region_map import KEY_END, Peer, RegionInfo
@@ -24,17 +24,11 @@ class KvClient:
 
     def __init__(self, cache: RegionCache) -> None:
         self.cache = cache
-        self._lock = threading.Lock()
-        self._channels: dict[str, grpc.Channel] = {}
-        self._closed = False
+        self._channels = KeptChannels(cache.open_channel, _OPTIONS)
 
     def close(self) -> None:
         """Close connections; calls under way fail."""
-        with self._lock:
-            self._closed = True
-            channels, self._channels = list(self._channels.values()), {}
-        for channel in channels:
-            channel.close()
+        self._channels.close()
 
     def region_of(self, key: bytes) -> RegionInfo:
         """Return the region of a raw key, with a leader.
@@ -92,7 +86,7 @@ class KvClient:
         request.context.MergeFrom(context_of(region, peer))
         channel = None
         try:
-            channel = self._channel(address)
+            channel = self._channels.of(address)
             reply = getattr(tikvpb_pb2_grpc.TikvStub(channel), name)(request, timeout=timeout_s)
         except ValueError as error:  # the channel was closed under the call
             raise RegionMovedError("the client is closed", call=name, address=address) from error
@@ -101,8 +95,7 @@ class KvClient:
             if error.code() in (grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.PERMISSION_DENIED):
                 raise KvRefusedError("store refuses the call", call=name, address=address, said=said) from error
             if error.code() is grpc.StatusCode.UNAVAILABLE and self.cache.pd.channels.tls.enabled:
-                # A channel keeps the certificates of its making; those in the files may be others by now.
-                self._forget(address, channel)
+                self._channels.forget(address, channel)  # its certificates may have been renewed
             self.cache.drop(region.range)
             self.cache.forget_stores()
             raise RegionMovedError("store does not answer", call=name, address=address, said=said) from error
@@ -122,22 +115,6 @@ class KvClient:
             moved.wait_ms = decision.wait_ms
             raise moved
         return reply
-
-    def _channel(self, address: str) -> grpc.Channel:
-        with self._lock:
-            if self._closed:
-                raise ValueError("closed")
-            if address not in self._channels:
-                self._channels[address] = self.cache.open_channel(address, _OPTIONS)
-            return self._channels[address]
-
-    def _forget(self, address: str, channel: grpc.Channel | None) -> None:
-        """Close a channel: the next call to the address reads the files again."""
-        with self._lock:
-            if channel is None or self._channels.get(address) is not channel:
-                return  # another call has forgotten it
-            del self._channels[address]
-        channel.close()
 
 
 def context_of(region: RegionInfo, peer: Peer) -> kvrpcpb_pb2.Context:

@@ -11,6 +11,7 @@ from typing import Final, TypeVar
 
 import grpc
 
+from producers.channels import KeptChannels
 from producers.errors import (
     HistoryGoneError,
     PdRefusedError,
@@ -76,7 +77,7 @@ class PdClient:
         self._deadline_s = deadline_s
         self._try_s = min(CALL_TIMEOUT_S, max(CALL_TIMEOUT_S_MIN, deadline_s / 2))
         self._lock = threading.Lock()
-        self._open: dict[str, grpc.Channel] = {}
+        self._open = KeptChannels(self.channels.open, _CHANNEL_OPTIONS)
         self._leader: str | None = None
         self._next = 0
         """Whom to ask where no leader is known: the one behind who failed last, so that short calls get on as well."""
@@ -88,12 +89,10 @@ class PdClient:
         """End waits and connections; calls after it fail."""
         self._closed.set()
         with self._lock:
-            channels, self._open = list(self._open.values()), {}
             tso = self._tso
         if tso is not None:
             tso.close()
-        for channel in channels:
-            channel.close()
+        self._open.close()
 
     @property
     def cluster_id(self) -> int:
@@ -264,8 +263,7 @@ class PdClient:
             except grpc.RpcError as error:
                 last = self._judge(name, address, error)
                 if error.code() is grpc.StatusCode.UNAVAILABLE and self.channels.tls.enabled:
-                    # A channel keeps the certificates of its making; those in the files may be others by now.
-                    self._forget(address, channel)
+                    self._open.forget(address, channel)  # its certificates may have been renewed
                     refusal = self.channels.refusal(address)
                     if refusal is not None:
                         distrusted[address], last = refusal, str(refusal)
@@ -313,26 +311,10 @@ class PdClient:
                 self._next = self._addresses.index(address) + 1
 
     def _channel(self, address: str) -> grpc.Channel:
-        with self._lock:
-            channel = self._open.get(address)
-        if channel is not None:
-            return channel
-        if self.channels.tls.allowed_cn and (refusal := self.channels.probe(address)) is not None:
+        looks = self.channels.tls.allowed_cn and address not in self._open
+        if looks and (refusal := self.channels.probe(address)) is not None:
             raise refusal
-        with self._lock:
-            if self._closed.is_set():
-                raise ValueError("the client is closed")
-            if address not in self._open:
-                self._open[address] = self.channels.open(address, _CHANNEL_OPTIONS)
-            return self._open[address]
-
-    def _forget(self, address: str, channel: grpc.Channel | None) -> None:
-        """Close a channel: the next use of the address reads the files, and looks at its certificate again."""
-        with self._lock:
-            if channel is None or self._open.get(address) is not channel:
-                return  # another call has forgotten it
-            del self._open[address]
-        channel.close()
+        return self._open.of(address)
 
     def _header_error(self, name: str, reply: object) -> str:
         """Return why a reply that came is no answer ('' if it is one)."""

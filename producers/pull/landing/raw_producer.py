@@ -52,7 +52,7 @@ def raw_log_producer(
 
 
 def serve_gapless(producer: Any, timeout_s: float, topic: str) -> None:
-    """Take in what a gapless producer has to say; not by ``flush``, which may lose what is raised here.
+    """Poll a gapless producer.
 
     Raises:
         DeliveryFailedError: Kafka has refused a record for good. The client raises that where it is polled; as

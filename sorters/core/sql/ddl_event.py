@@ -152,7 +152,7 @@ def _query(job: DdlJob, change: TableChange) -> str:
     if job.type is DdlType.DROP_VIEW:
         return f"DROP VIEW {_quoted(table)}"
     if job.type is DdlType.RENAME_TABLE and change.pre and change.post and not _renames(job, change.pre, change.post):
-        return _renaming(change)
+        return rename_query(change.pre, change.post)
     return job.query
 
 

@@ -267,6 +267,7 @@ class ProcessorBoard:
         if self._cache is None:
             folder = f"{self._processors_path}/*"
             self._cache = NodeCache(self._session, (self._info_path, self._status_path, self._lock_path, folder))
+            is_exact = True  # the server may not have heard yet of a changefeed that this process was started for
         self._cache.refresh(is_exact=is_exact)
         return self._cache.nodes
 

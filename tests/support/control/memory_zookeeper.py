@@ -60,6 +60,8 @@ class MemoryZooKeeper:
     _child_watches: dict[str, set[Watch]] = field(default_factory=lambda: defaultdict(set))
     _on_the_wire: list[tuple[Watch, Any]] = field(default_factory=list)
     listeners: set[Callable[[Any], None]] = field(default_factory=set)
+    unheard: dict[str, bytes | None] = field(default_factory=dict)
+    """Written by others, on another server; this one hears of it at a sync."""
 
     # -- what anybody writes -------------------------------------------------------------------------------------------
 
@@ -120,6 +122,9 @@ class MemoryZooKeeper:
         self.listeners.discard(listener)
 
     def sync_async(self, path: str) -> _Answer:
+        if self.unheard:
+            self.write(self.unheard)
+            self.unheard = {}
         self._arrive()
         return self._answered("sync", path, lambda: path)
 

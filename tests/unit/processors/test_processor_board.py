@@ -76,6 +76,14 @@ def test_board_looks_cost_a_request_for_each_node_that_has_changed() -> None:
     assert board.look() is None
 
 
+def test_board_first_look_sees_a_changefeed_that_its_server_has_not_heard_of() -> None:
+    server = MemoryZooKeeper()
+    server.unheard = {INFO_PATH: encode_changefeed_info(info())}
+    wanted = board_of(server).look()
+    assert wanted is not None
+    assert wanted.info == info()
+
+
 def test_board_looks_at_what_is_applied_where_there_is_a_target() -> None:
     server = MemoryZooKeeper()
     server.write({INFO_PATH: encode_changefeed_info(info(Ts(9))), APPLIED_PATH: applied(8)})

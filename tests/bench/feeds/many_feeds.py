@@ -5,10 +5,10 @@ changefeeds: a fifth take all tables, the others a tenth of them. One consumer r
 partitions, as reading all of them takes a quarter of a core, and asks for messages ten times a second: ``p50_s`` and
 ``p99_s`` are from commit_ts to it over ``sampled`` rows, ``worst_p99_s`` the p99 of the changefeed whose is the
 worst. 100 changefeeds are due 28,000 rows a second (``rows_per_s``); a message of open-protocol holds several, the
-more the longer its changefeed waits, so that ``messages_per_s`` is less. ``cores`` are the capture's and its sorter
-service's (too few where ``ended`` of these have ended meanwhile), ``idle_cores`` theirs once nothing is written any
-more; ``memory_mb`` is the proportional size of all processes of the bus but Kafka; ``zookeeper_requests_per_s`` all
-packets that the server has.
+more the longer its changefeed waits, so that ``messages_per_s`` is less (``--open-batch-rows 1``: one each).
+``cores`` are the capture's and its sorter service's (too few where ``ended`` of these have ended meanwhile),
+``idle_cores`` theirs once nothing is written any more; ``memory_mb`` is the proportional size of all processes of the
+bus but Kafka; ``zookeeper_requests_per_s`` all packets that the server has.
 
 Upstream, Kafka and the consumer share the machine: lag is that of a machine that has to do all of it.
 """
@@ -67,6 +67,7 @@ def measure(options: argparse.Namespace, source: Upstream, folder: Path, feeds: 
         **memory,
         "zookeeper_requests_per_s": round(after.packets_per_s_since(before), 1),
         "spark": options.spark,
+        "open_batch_rows": options.open_batch_rows,
     }
 
 
@@ -78,6 +79,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--warm-up", type=float, default=10.0, help="seconds that do not count, once all have caught up"
     )
+    parser.add_argument("--open-batch-rows", type=int, default=0, help="a message of open-protocol holds at the most")
     parser.add_argument("--spark", choices=["warm", "demand"], default="warm", help="when a service starts Spark")
     options = parser.parse_args(argv)
     for feeds in options.feeds:

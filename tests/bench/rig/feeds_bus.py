@@ -84,17 +84,20 @@ class FeedsBus:
         self.bus, self._tables = bus, tables
         self.names: list[str] = []
 
-    def create(self, count: int, *, protocol: str = "", rules: Sequence[str] = ()) -> None:
+    def create(self, count: int, *, protocol: str = "", rules: Sequence[str] = (), open_batch_rows: int = 0) -> None:
         """Create so many more changefeeds; return when each has a state.
 
         Args:
             protocol: of all of them, which take all tables then; else they take turns, see the module.
             rules: of the filter, then.
+            open_batch_rows: ``max-batch-size`` of open-protocol; 0: the default.
         """
         deadline = time.monotonic() + START_TIMEOUT_S
         for number in range(len(self.names), len(self.names) + count):
             tables = rules or ([f"{SCHEMA}.*"] if protocol else self._rules(number))
-            request = self._request(number, protocol or PROTOCOLS[number % len(PROTOCOLS)], tables)
+            spoken = protocol or PROTOCOLS[number % len(PROTOCOLS)]
+            batches = f"&max-batch-size={open_batch_rows}" if open_batch_rows and spoken == "open-protocol" else ""
+            request = self._request(number, spoken, batches, tables)
             while True:
                 self.bus.tick()
                 try:
@@ -141,9 +144,9 @@ class FeedsBus:
         roots = [psutil.Process(child.pid) for child in started if child.is_running()]
         return [each for root in roots for each in (root, *root.children(recursive=True))]
 
-    def _request(self, number: int, protocol: str, rules: Sequence[str]) -> ChangefeedRequest:
+    def _request(self, number: int, protocol: str, batches: str, rules: Sequence[str]) -> ChangefeedRequest:
         name = _name(number)
-        uri = f"kafka://{self.bus.addresses.kafka}/{TOPIC_PREFIX}{name}?protocol={protocol}"
+        uri = f"kafka://{self.bus.addresses.kafka}/{TOPIC_PREFIX}{name}?protocol={protocol}{batches}"
         dispatchers = [{"matcher": ["*.*"], "partition": "index-value"}]
         if protocol == "avro":
             uri += f"&schema-registry={self.bus.addresses.schema_registry}&enable-tidb-extension=true&partition-num=1"

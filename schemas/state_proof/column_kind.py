@@ -47,7 +47,7 @@ _FORMS = {
     **dict.fromkeys(("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"), TextForm.BYTES),
     **dict.fromkeys(("date", "datetime", "timestamp", "time"), TextForm.TIME),
     "json": TextForm.JSON,
-    "vector": TextForm.VECTOR,
+    **dict.fromkeys(("vector", "tidbvectorfloat32"), TextForm.VECTOR),  # Avro's name of it is the second
 }
 _ELEMENT = re.compile(r"'((?:[^']|'')*)'")
 

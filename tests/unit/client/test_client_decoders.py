@@ -1,6 +1,7 @@
 """Messages that TiCDC itself wrote, read by the client library and, on its own, by tests/support/topics/messages.py."""
 
 import json
+import struct
 from decimal import Decimal
 from typing import Any
 
@@ -109,6 +110,21 @@ def test_avro_decoder_of_all_recorded_messages_says_what_the_message_says() -> N
     for line in recorded:
         record, position, topic_record = record_of(line)
         check(decoder(record, position), theirs(topic_record), position)
+
+
+def test_avro_decoder_reads_a_whole_number_as_the_default_of_a_double() -> None:
+    """TiCDC registers ``DOUBLE NOT NULL DEFAULT 0`` so."""
+    fields: list[dict[str, Any]] = [
+        {"name": "id", "type": {"type": "int", "connect.parameters": {"tidb_type": "INT"}}},
+        {"name": "v", "default": 0, "type": {"type": "double", "connect.parameters": {"tidb_type": "DOUBLE"}}},
+    ]
+    row = {"type": "record", "name": "t", "namespace": "default.d", "fields": fields}
+    texts = {1: json.dumps({**row, "fields": fields[:1]}), 2: json.dumps(row)}
+    key, value = b"\x00\x00\x00\x00\x01\x02", b"\x00\x00\x00\x00\x02\x02" + struct.pack("<d", 2.5)
+    position = Position(Ts(9), PositionClass.ROW, Ts(5), RowOp.INSERT, b"k")
+    change = AvroDecoder(texts.__getitem__)(StreamRecord(PLACE, 1, key, value, position.encode()), position)
+    assert isinstance(change, Row)
+    assert change.columns == {"id": 1, "v": 2.5}
 
 
 @pytest.mark.parametrize("key", [b"", b"\x01abcd", b"\x00\x00\x00\x00\x09rest"])

@@ -102,6 +102,10 @@ def test_value_text_of_what_the_type_has_not_is_refused(column_type: str, value:
         value_text(column_kind(column_type), value)
 
 
+def test_vectors_of_avro_have_the_text_of_canal_jsons() -> None:
+    assert [value_text(column_kind(name), "[1,2.5]") for name in ("TiDBVECTORFloat32", "vector")] == [b"[1,2.5]"] * 2
+
+
 def test_column_kind_of_an_unknown_type_is_refused() -> None:
     for column_type in ("geometry", "", "'"):
         with pytest.raises(ConfigError):

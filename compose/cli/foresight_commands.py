@@ -65,6 +65,7 @@ def explain(
         as_json,
         as_lines,
         explained,
+        login_of,
         of_changefeed,
         raw_log_schemas,
         recorded_schemas,
@@ -81,13 +82,17 @@ def explain(
         wanted = of_changefeed(zookeeper, cluster, changefeed_id, namespace)
     else:
         text = changefeed_text(config) if config else None
-        checked = load_changefeed(sink_uri, text, file=str(config) if config else None)
-        checked = replace(checked, time_zone=tz)
-        wanted = Changefeed(config=checked, upstream=UpstreamId(upstream), ts=None)
+        file = str(config) if config else None
+        checked = replace(load_changefeed(sink_uri, text, file=file), time_zone=tz)
+        wanted = Changefeed(
+            config=checked, upstream=UpstreamId(upstream), ts=None, login=login_of(sink_uri, text, file)
+        )
     ts = Ts(start_ts) if start_ts else wanted.ts
     schemas, at = recorded_schemas(recording, ts) if recording else raw_log_schemas(kafka, wanted.upstream, ts)
     if wanted.config.uri.brokers:
-        explanation = explained(wanted.config, schemas, at, ask_sink=not offline)
+        if wanted.login is None and not offline:
+            echo("note: the sink's brokers are not asked: a secret that a reference stands for is not here", err=True)
+        explanation = explained(wanted.config, schemas, at, login=None if offline else wanted.login)
         shown, lines = as_json(explanation), as_lines(explanation)
     else:
         destination = destinations.destined(wanted.config, schemas, at)
@@ -126,12 +131,12 @@ def remount(
     Two runs write the same bytes. No changefeed may write to the same topics.
     """
     from compose.stack.spark_files import name_spark_files
+    from edges.secrets import resolve
     from schemas.config.changefeed import load_changefeed
     from sorters.run.remount import Remount, check, remount_alone
 
-    checked = load_changefeed(
-        sink_uri, changefeed_text(config) if config else None, file=str(config) if config else None
-    )
+    text = changefeed_text(config) if config else None
+    checked = load_changefeed(sink_uri, text, file=str(config) if config else None, resolve=resolve)
     for note in checked.notes:
         echo(f"note: {note}", err=True)
     order = Remount(

@@ -1,5 +1,6 @@
 """``tidebus explain``: what a changefeed would do with each table, before it is created."""
 
+import contextlib
 import dataclasses
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from compose.foresight.recorded import read_recorded_log
 from consumers.control.changefeeds.store import NoFrontierError, StartTsError
 from consumers.control.log.raw_log import retained_frontier
 from edges.kafka.access import KafkaAccess
+from edges.secrets import SecretReferenceError, resolve
 from edges.zookeeper.access import ZooKeeperAccess
 from schemas.config.changefeed import load_changefeed
 from schemas.config.client_options import librdkafka_options
@@ -35,6 +37,12 @@ class Changefeed:
     upstream: UpstreamId
     ts: Ts | None
     """Tables as they stand then; None: now."""
+    login: "Login | None" = None
+    """To the sink's brokers."""
+
+
+Login = Mapping[str, str | int | bool]
+"""How brokers are reached, in librdkafka's words, with secrets."""
 
 
 def of_changefeed(
@@ -49,7 +57,20 @@ def of_changefeed(
         info, status = store.get(changefeed_id, namespace), store.status(changefeed_id, namespace)
     ts = status.checkpoint_ts if status is not None else info.start_ts
     config = dataclasses.replace(load_changefeed(info.sink_uri, info.config), time_zone=info.time_zone)
-    return Changefeed(config=config, upstream=info.upstream, ts=ts)
+    return Changefeed(config=config, upstream=info.upstream, ts=ts, login=login_of(info.sink_uri, info.config))
+
+
+def login_of(sink_uri: str, config: Any, file: str | None = None) -> Login | None:
+    """Return how a changefeed's brokers are reached, with secrets in place of references; None: there is no secret here
+    that a reference stands for, or the sink is no Kafka.
+
+    Raises:
+        ConfigError: the settings are refused.
+    """
+    with contextlib.suppress(SecretReferenceError):
+        resolved = load_changefeed(sink_uri, config, file=file, resolve=resolve)
+        return librdkafka_options(resolved) if resolved.uri.brokers else None
+    return None
 
 
 def raw_log_schemas(kafka: KafkaAccess, upstream: UpstreamId, ts: Ts | None) -> tuple[SchemaStore, Ts]:
@@ -92,16 +113,14 @@ def explained(
     schemas: SchemaStore,
     ts: Ts,
     *,
-    ask_sink: bool,
-    sink: Mapping[str, str | int | bool] | None = None,
+    login: Login | None,
 ) -> Explanation:
     """Explain a changefeed.
 
     Args:
         config: its settings, of which the answer tells; secrets that references stand for have no place in them.
         schemas, ts: its tables as they stand then.
-        ask_sink: look at the sink's brokers for the topics that are there.
-        sink: how they are reached, in librdkafka's words; None: as the settings say.
+        login: to the sink's brokers, which are asked for the topics that are there; None: they are not.
 
     Raises:
         ConfigError: the sink is no Kafka.
@@ -111,9 +130,9 @@ def explained(
         raise ConfigError("explain is about Kafka sinks", key="sink-uri", scheme=config.uri.scheme)
     feed = compile_feed(config, NAMESPACE_DEFAULT)
     topics: dict[str, SinkTopicLimits] | None = None
-    if ask_sink:
+    if login is not None:
         admin = TopicAdmin(
-            librdkafka_options(config) if sink is None else sink,
+            login,
             partitions=None,
             replication=config.kafka.replication_factor,
             auto_create=False,

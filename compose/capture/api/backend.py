@@ -24,7 +24,7 @@ from compose.capture.api.upstream_tables import UpstreamTables
 from compose.capture.prologue.start import OldHistory, check_prologue, held_history
 from compose.changefeeds import check_eligible, check_resume_ts, create_changefeed, tables_body
 from compose.foresight.destinations import destined
-from compose.foresight.explain import as_json, explained, raw_log_schemas
+from compose.foresight.explain import as_json, explained, login_of, raw_log_schemas
 from compose.foresight.first_messages import first_messages
 from compose.log_lines import keep_recent_lines
 from compose.operator.doctor import examine, examine_raw_log, examine_upstream
@@ -57,10 +57,8 @@ from consumers.control.cluster.election import Election
 from consumers.control.log.raw_log import retained_frontier
 from consumers.control.owner.figures.owner_figures import Rule
 from consumers.control.owner.figures.service_figures import RunningService, running_services
-from edges.secrets import SecretReferenceError, resolve
 from edges.zookeeper.session import Session
 from schemas.config.changefeed import load_changefeed
-from schemas.config.client_options import librdkafka_options
 from schemas.config.settings import ChangefeedConfig
 from schemas.config.sink.schemes import is_lake_scheme, sink_scheme
 from schemas.ddl.schema_change import StoredTable
@@ -305,12 +303,10 @@ class ApiBackend:
         config = load_changefeed(request.sink_uri or "", request.config)
         if not config.uri.brokers:
             return as_json(destined(config, *raw_log_schemas(addresses.kafka, addresses.upstream, request.start_ts)))
-        sink: Mapping[str, str | int | bool] | None = None  # connects; the answer is made of settings without secrets
-        if addresses.tries_sinks:
-            with contextlib.suppress(SecretReferenceError):  # the sink is left to who has its secrets
-                sink = librdkafka_options(load_changefeed(request.sink_uri or "", request.config, resolve=resolve))
+        # The answer is made of settings without secrets. A sink whose secrets are not here is left to who has them.
+        login = login_of(request.sink_uri or "", request.config) if addresses.tries_sinks else None
         schemas, at = raw_log_schemas(addresses.kafka, addresses.upstream, request.start_ts)
-        return as_json(explained(config, schemas, at, ask_sink=sink is not None, sink=sink))
+        return as_json(explained(config, schemas, at, login=login))
 
     def first_messages(self, request: FeedRequest) -> dict[str, object]:
         config = load_changefeed(request.sink_uri or "", request.config)

@@ -12,6 +12,7 @@ from compose.foresight.explain import explained, raw_log_schemas
 from compose.stack.local import Addresses
 from edges.kafka.access import KafkaAccess
 from schemas.config.changefeed import load_changefeed
+from schemas.config.client_options import librdkafka_options
 from schemas.ddl.job import DdlType
 from schemas.errors import ConfigError
 from schemas.ids import TableId, Ts, UpstreamId
@@ -147,7 +148,7 @@ def test_explain_takes_tables_from_the_raw_log_and_topics_from_the_sink(
     columns = {}
     for ts in (DDL_TS - 1, DDL_TS):
         schemas, at = raw_log_schemas(KafkaAccess(raw_log.kafka), UpstreamId(raw_log.upstream), Ts(ts))
-        first, second = explained(config, schemas, at, ask_sink=True).tables
+        first, second = explained(config, schemas, at, login=librdkafka_options(config)).tables
         columns[ts] = first.columns
     assert columns == {DDL_TS - 1: 2, DDL_TS: 3}
     assert (first.table, first.topic_exists, first.partitions) == ("sb.t1", True, 5)

@@ -3,19 +3,25 @@
 import base64
 import json
 from collections import defaultdict
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
 from compose.cli import run_cli
+from compose.foresight import explain as explains
 from compose.foresight.explain import as_lines, explained, recorded_schemas
+from compose.stack import spark_files
 from schemas.config.changefeed import load_changefeed
+from schemas.config.client_options import librdkafka_options
 from schemas.ddl.schema_store import SchemaStore
 from schemas.ids import TableId, Ts
 from sorters.core.feed.explain import ExplainedTable, Explanation, explain
 from sorters.core.feed.feed import compile_feed
 from sorters.core.feed.widest_row import ROW_BYTES_MAX, widest_message
 from sorters.log.topic_admin import SinkTopicLimits
+from sorters.run import remount as remounts
+from sorters.run.remount import Remount, Remounted
 from tests.support.recorded.ddl_jobs import PRIMARY, column, index, snapshot, table_info
 from tests.support.recorded.mounting import recorded_store
 from tests.support.recorded.recording import TIDB_DATA, oracle
@@ -150,7 +156,7 @@ def test_settings_that_do_not_fit_a_table_are_told_and_the_others_go_on() -> Non
 def test_explain_of_tables_that_share_subjects_notes_it() -> None:
     config = load_changefeed("kafka://h:1/t?protocol=avro&schema-registry=http://h:1")
     schemas, at = recorded_schemas(TIDB_DATA, None)
-    explanation = explained(config, schemas, at, ask_sink=False)
+    explanation = explained(config, schemas, at, login=None)
     assert any("tables share its subjects" in note for note in explanation.notes)
     lines = list(as_lines(explanation))
     assert " ".join(lines[0].split()) == "table topic partitions partition by message key columns largest message limit"
@@ -165,6 +171,45 @@ def test_explain_command_prints_json_without_asking_anybody(capsys: pytest.Captu
     assert {"table", "topic", "largest_message_bytes", "subjects", "trouble"} <= shown["tables"][0].keys()
     assert run_cli(["explain", "--recording", str(TIDB_DATA)]) == 2
     assert "give either --sink-uri or --changefeed-id" in capsys.readouterr().err
+
+
+SECRET_URI = "kafka://h:1/t?protocol=canal-json&sasl-mechanism=plain&sasl-user=u&sasl-password=${env:TIDEBUS_SECRET_X}"
+
+
+def test_explain_command_logs_in_with_the_secret_that_a_reference_stands_for(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    logins: list[Mapping[str, object]] = []
+
+    class Admin:
+        def __init__(self, login: Mapping[str, object], **_: object) -> None:
+            logins.append(login)
+
+        def existing(self, _: object) -> dict[str, SinkTopicLimits]:
+            return {}
+
+    monkeypatch.setattr(explains, "TopicAdmin", Admin)
+    command = ["explain", "--recording", str(TIDB_DATA), "--sink-uri", SECRET_URI]
+    assert run_cli(command) == 0
+    assert "a secret that a reference stands for is not here" in capsys.readouterr().err
+    monkeypatch.setenv("TIDEBUS_SECRET_X", "hunter2")
+    assert run_cli(command) == 0
+    assert [login["sasl.password"] for login in logins] == ["hunter2"]
+    assert "hunter2" not in "".join(capsys.readouterr())
+
+
+def test_remount_command_logs_in_with_the_secret_that_a_reference_stands_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    orders: list[Remount] = []
+
+    def remount(order: Remount, *_: object) -> Remounted:
+        orders.append(order)
+        return Remounted(rows=0, cuts=0, corrupt_rows=0)
+
+    monkeypatch.setattr(remounts, "remount_alone", remount)
+    monkeypatch.setattr(spark_files, "name_spark_files", lambda: None)
+    monkeypatch.setenv("TIDEBUS_SECRET_X", "hunter2")
+    assert run_cli(["remount", "--from-ts", "3", "--to-ts", "5", "--sink-uri", SECRET_URI, "--kafka", "h:9"]) == 0
+    assert librdkafka_options(orders[0].config)["sasl.password"] == "hunter2"
 
 
 def test_remount_command_refuses_an_empty_interval_before_it_starts_anything(

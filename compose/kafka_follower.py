@@ -62,15 +62,15 @@ class TopicFollower:
                     "no such topic or partition", topic=topic, partition=partition, kafka=kafka.servers
                 )
             self.partitions = partitions if partition is None else [partition]
-            start = from_offset or OFFSET_BEGINNING
-            self._consumer.assign([TopicPartition(topic, number, start) for number in self.partitions])
+            self._topic = topic
+            self._starts = self._starts_of(from_offset)
+            self._consumer.assign([TopicPartition(topic, *start) for start in self._starts.items()])
         except KafkaException as error:
             self._consumer.close()
             raise KafkaReadError("kafka does not answer", kafka=kafka.servers, reason=error.args[0].str()) from error
         except KafkaReadError:
             self._consumer.close()
             raise
-        self._topic = topic
 
     def __enter__(self) -> Self:
         return self
@@ -114,7 +114,7 @@ class TopicFollower:
         Raises:
             KafkaReadError: nothing came for ``stall_s`` though the end is not reached.
         """
-        left = {number: high for number, (low, high) in self.bounds().items() if high > low}
+        left = {number: high for number, (low, high) in self.bounds().items() if high > max(low, self._starts[number])}
         heard_at = time.monotonic()
         while left:
             records = self.poll(0.2)
@@ -131,6 +131,14 @@ class TopicFollower:
                 # Control records and compacted ones are never handed out, but the position passes them.
                 if position.offset >= left[position.partition]:
                     del left[position.partition]
+
+    def _starts_of(self, from_offset: int) -> dict[int, int]:
+        """Return where to begin in each partition: no further than its end, behind which librdkafka would turn back to
+        its beginning.
+        """
+        if not from_offset:
+            return dict.fromkeys(self.partitions, OFFSET_BEGINNING)
+        return {number: min(from_offset, high) for number, (_, high) in self.bounds().items()}
 
     def bounds(self) -> dict[int, tuple[int, int]]:
         """Return the first offset of each partition and the one after its last record, as they are now.

@@ -2,7 +2,9 @@
 
 import base64
 import json
+import re
 from collections.abc import Iterator, Mapping
+from typing import Final
 
 from compose.kafka_follower import Record
 from schemas.changes import Op
@@ -14,16 +16,20 @@ from schemas.rawlog.region_batch import check_record, decode_region_batch, read_
 from schemas.rawlog.row_parts import read_part
 from schemas.sink.position import POSITION_HEADER, PositionClass, decode_position
 
+_OF_A_RAW_LOG: Final = re.compile(r"tidebus\..+\.(region-events|ddl|frontier)")
+"""A user's topic may end in the same word: of a table ``ddl``, it is ``shop.ddl``."""
+
 
 def decode_record(topic: str, record: Record) -> Iterator[dict[str, object]]:
-    """Yield what one record of ``topic`` holds; the topic's name tells which of the raw log's three it is, or none.
+    """Yield what one record of ``topic`` holds; the topic's name tells which of a raw log's three it is, or none.
 
     Raises:
         CorruptDataError: it does not decode; topic, partition and offset are named.
     """
     where = {"partition": record.partition, "offset": record.offset}
     with decoding(topic=topic, **where):
-        match topic.rsplit(".", 1)[-1]:
+        log_topic = _OF_A_RAW_LOG.fullmatch(topic)
+        match log_topic and log_topic[1]:
             case "region-events":
                 yield from _rows(where, _raw_record(topic, record))
             case "ddl":

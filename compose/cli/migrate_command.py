@@ -70,6 +70,7 @@ def migrate(
     Without --take-over nothing is changed anywhere. Exit status 1: at least one is refused.
     """
     from compose.operator.migration import file_text, judge, read_changefeeds
+    from compose.stack.secure.certificates import write_private
     from consumers.control.changefeeds.store import check_id
 
     check_id("namespace", namespace)
@@ -86,10 +87,10 @@ def migrate(
     for verdict in verdicts:
         _show(verdict)
     if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
+        out.mkdir(parents=True, exist_ok=True, mode=0o700)
         for verdict in verdicts:
             file = out / verdict.changefeed.file_name
-            file.write_text(file_text(verdict))
+            write_private(file, file_text(verdict).encode())  # TiCDC shows the passwords of settings
             echo(f"wrote {file}", err=True)
     if take_over:
         _take_over(source, api, [verdict for verdict in verdicts if verdict.is_movable], tz, no_confirm)

@@ -1,6 +1,7 @@
 """A TiCDC's changefeeds judged, written as files and taken over: by the answers of recorded TiCDCs of both kinds."""
 
 import json
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -60,6 +61,7 @@ def test_files_hold_what_is_set_and_load_as_the_same_settings(run: Run, ticdc: R
     status, _, said = run("--out", str(tmp_path), "-c", "full")
     text = (tmp_path / "full.toml").read_text()
     assert (status, said) == (0, f"wrote {tmp_path / 'full.toml'}\n")
+    assert stat.S_IMODE((tmp_path / "full.toml").stat().st_mode) == 0o600
     config = load_changefeed(ticdc.infos["full"]["sink_uri"], text)
     # As the recording's README tells of the changefeed's file.
     assert config.filter.rules == ("*.*", "!test.*")

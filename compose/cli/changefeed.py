@@ -244,8 +244,8 @@ def resume(
     **given: object,
 ) -> None:
     """Let a stopped, failed or finished changefeed go on from its checkpoint, or another."""
-    wanted, ts = overwrite_checkpoint_ts, 0
-    if wanted and wanted != "now" and not wanted.isdecimal():
+    wanted, ts = overwrite_checkpoint_ts.lower(), 0
+    if wanted and wanted != "now" and not (wanted.isdecimal() and int(wanted)):
         raise ConfigError("must be a TSO or `now`", key="overwrite-checkpoint-ts", got=wanted)
     if wanted:
         known = api.get(f"/changefeeds/{changefeed_id}/status", namespace=namespace)["checkpoint_ts"]

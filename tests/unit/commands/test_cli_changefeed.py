@@ -154,10 +154,12 @@ def test_resume_asks_before_it_overwrites_a_checkpoint(run: Run, bus: Memory, as
     run("pause", "-c", "cf")
     assert run("resume", "-c", "cf", "--overwrite-checkpoint-ts", "now")[0] == 130
     assert f"from {CHECKPOINT} to {CHECKPOINT}" in asked[0]
-    assert run("resume", "-c", "cf", "--overwrite-checkpoint-ts", "then")[0] == 2
+    assert run("resume", "-c", "cf", "--overwrite-checkpoint-ts", "NOW")[0] == 130
+    for refused in ("then", "0"):
+        assert run("resume", "-c", "cf", "--overwrite-checkpoint-ts", refused)[0] == 2
     assert bus.kept["default", "cf"].state == "stopped"
     assert run("resume", "-c", "cf")[0] == 0
-    assert (bus.kept["default", "cf"].state, len(asked)) == ("normal", 1)
+    assert (bus.kept["default", "cf"].state, len(asked)) == ("normal", 2)
 
 
 def test_list_and_statistics_print_cdc_clis_json(run: Run, bus: Memory) -> None:

@@ -16,7 +16,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from compose.stack.secure.acls import admit
+from compose.stack.secure.acls import PROLOGUE_PREFIX, admit
 from edges.kafka.clients import kafka_admin
 from edges.kafka.settings import KAFKA_KEYS
 from edges.properties import read_properties
@@ -30,6 +30,7 @@ RIGHTS = {
         AclOperation.READ,
         AclOperation.WRITE,
     ),
+    (ResourceType.TOPIC, PROLOGUE_PREFIX): (AclOperation.DELETE,),
     (ResourceType.GROUP, "tidebus-"): (AclOperation.READ, AclOperation.DESCRIBE),
 }
 """Of captures with their sorters and processors, by prefix of the name: the bus's own topics. Topics of changefeeds are

@@ -93,8 +93,13 @@ def kubernetes_capture() -> Command:
     (capture,) = of_kind("StatefulSet")
     (container,) = capture["spec"]["template"]["spec"]["containers"]
     (addresses,) = of_kind("ConfigMap")
-    arguments = [word.replace("$(POD_NAME)", "tidebus-capture-0") for word in container["args"]]
-    return Command(arguments, addresses["data"])
+    own = {each["name"]: in_pod(each["value"]) for each in container["env"] if "value" in each}
+    return Command([in_pod(word) for word in container["args"]], addresses["data"] | own)
+
+
+def in_pod(text: str) -> str:
+    """Return what Kubernetes makes of a text in the pod ``tidebus-capture-0``."""
+    return text.replace("$(POD_NAME)", "tidebus-capture-0")
 
 
 def run_capture_command(command: Command, secrets: Path, monkeypatch: pytest.MonkeyPatch) -> Any:

@@ -4,8 +4,10 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
+from confluent_kafka.admin import AclOperation
 from cryptography import x509
 
 from compose.deployment import kafka_user
@@ -18,7 +20,7 @@ from edges.registry.access import RegistryAccess
 from edges.zookeeper.access import ZOOKEEPER_KEYS, ZooKeeperAccess
 from producers.tls import Channels, TlsSettings
 from schemas.errors import ConfigError
-from tests.support.sources.deployment import services
+from tests.support.sources.deployment import compose_captures, services
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +55,16 @@ def test_certificates_are_the_cas_and_name_their_service(folder: Path) -> None:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         assert name in names.get_values_for_type(x509.DNSName)
     assert not any(b"PRIVATE KEY" in file.read_bytes() for file in folder.rglob("ca.pem"))
+
+
+@pytest.mark.parametrize("name", CAPTURES)
+def test_commands_in_a_captures_container_ask_it_by_a_name_of_its_certificate(name: str, folder: Path) -> None:
+    environment = compose_captures()[name].environment
+    server, home = urlsplit(environment["TIDEBUS_SERVER"]), folder / name
+    certificate = x509.load_pem_x509_certificate((home / "tidb-cert.pem").read_bytes())
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert server.scheme == "https" and server.hostname in names.get_values_for_type(x509.DNSName)
+    assert read_credentials(home / Path(environment["TIDEBUS_CREDENTIALS"]).name).users
 
 
 @pytest.mark.parametrize("name", CAPTURES)
@@ -99,10 +111,14 @@ def test_commands_of_the_file_run_as_processes(tmp_path: Path) -> None:
 
 
 def test_captures_user_may_touch_nothing_but_the_buss_own() -> None:
-    assert {(binding.name, binding.principal) for binding in kafka_user.bindings("tidebus")} == {
+    bindings = kafka_user.bindings("tidebus")
+    assert {(binding.name, binding.principal) for binding in bindings} == {
         ("tidebus.", "User:tidebus"),
+        ("tidebus.prologue.", "User:tidebus"),
         ("tidebus-", "User:tidebus"),
     }
+    deletes = [binding.name for binding in bindings if binding.operation == AclOperation.DELETE]
+    assert deletes == ["tidebus.prologue."], "whatever a prologue has left behind"
 
 
 def test_compose_names_of_services_are_the_ones_with_secrets(folder: Path) -> None:

@@ -11,6 +11,7 @@ import yaml
 
 from compose.cli import run_cli
 from compose.deployment.secrets import make_secrets
+from consumers.control.api.access.origin import hosts_of
 from tests.support.sources.deployment import (
     FOLDER,
     containers,
@@ -112,6 +113,21 @@ def test_capture_that_listens_to_all_lets_in_users_alone_by_tls() -> None:
     command = kubernetes_capture()
     assert command.value("--addr") == "0.0.0.0:8300" and command.value("--client-credentials")
     assert {"TIDEBUS_CA_PATH", "TIDEBUS_CERT_PATH", "TIDEBUS_KEY_PATH"} <= command.environment.keys()
+
+
+def test_capture_answers_by_every_name_of_its_service_and_asks_itself_by_its_own() -> None:
+    command = kubernetes_capture()
+    api_hosts = [word.partition("=")[2] for word in command.arguments if word.startswith("--api-host=")]
+    advertised = str(command.value("--advertise-addr"))
+    hosts = hosts_of([advertised, *api_hosts])
+    (service,) = [each for each in of_kind("Service") if each["spec"].get("clusterIP") != "None"]
+    name, namespace = service["metadata"]["name"], service["metadata"]["namespace"]
+    short = f"{name}.{namespace}"
+    for host in (name, short, f"{short}.svc", f"{short}.svc.cluster.local"):
+        assert hosts.allow(f"{host}:8300"), host
+    assert not hosts.allow("tidebus.example.com:8300")
+    assert command.environment["TIDEBUS_SERVER"] == f"https://{advertised}"
+    assert command.environment["TIDEBUS_CREDENTIALS"] == command.value("--client-credentials")
 
 
 def test_secrets_are_named_and_never_written_down() -> None:

@@ -28,7 +28,7 @@ from schemas.masking import mask_uri
 from schemas.nodes.changefeed import CLUSTER_DEFAULT, NAMESPACE_DEFAULT, state_of
 from sorters.core.feed.last_frontier import HeldBack
 from sorters.run.job import SorterOptions
-from sorters.run.recovery import HeldByKafka, SorterRecovery, what_kafka_holds
+from sorters.run.recovery import HeldByKafka, SorterRecovery, check_history, what_kafka_holds
 from sorters.spark.session import DRIVER_MEMORY, create_session
 
 if TYPE_CHECKING:
@@ -100,6 +100,8 @@ def recover(options: RecoverOptions, say: Callable[[str], None]) -> RecoverRepor
             stored_feed = stored(session, feed)  # a capture that was stopping may have brought it further
     held = what_kafka_holds(options.kafka, stored_feed.info, config, created_zxid=stored_feed.created_zxid)
     report = _found(stored_feed, held)
+    if stored_feed.sorted_ts < report.target_ts:
+        check_history(options.kafka, stored_feed.info, stored_feed.sorted_ts)
     if options.dry_run:
         return report
     for line in opening_lines(report):

@@ -123,6 +123,19 @@ def what_kafka_holds(
         return HeldByKafka(frontier=last, beyond=_beyond(raw_config, topics, last, schemas.store, feed))
 
 
+def check_history(kafka: KafkaAccess, info: ChangefeedInfo, from_ts: Ts, raw_prefix: str = "tidebus") -> None:
+    """Refuse to sort from ``from_ts`` on what Kafka no longer holds. One that still runs its prologue stands below what
+    the raw log begins with.
+
+    Raises:
+        HistoryLostError: the raw log begins above.
+        KafkaUnreachableError, CorruptDataError
+    """
+    topics = raw_topics(info.upstream, raw_prefix)
+    with contextlib.closing(FrontierReader(kafka.config(), topics.frontier)) as frontier:
+        frontier.find(from_ts)
+
+
 def _beyond(
     raw_config: Mapping[str, object], topics: RawTopics, last: LastFrontier, store: SchemaStore, feed: CompiledFeed
 ) -> Beyond:

@@ -1,18 +1,35 @@
 """What ``tidebus recover`` decides and says, without a broker."""
 
-import pytest
+from contextlib import nullcontext
+from pathlib import Path
 
-from compose.operator.recover import RecoverReport, as_json, closing_lines, opening_lines, shown
+import pytest
+from confluent_kafka import Producer
+
+from compose.operator import recover as recovers
+from compose.operator.recover import (
+    RecoverOptions,
+    RecoverReport,
+    as_json,
+    closing_lines,
+    opening_lines,
+    recover,
+    shown,
+)
 from consumers.processors.core.backoff import Backoff
 from consumers.processors.core.recovery import CapturesAliveError, check_alone, check_sink, target_of
-from consumers.processors.recovery import Applied
+from consumers.processors.recovery import Applied, Stored
+from edges.kafka.access import KafkaAccess
+from edges.zookeeper.access import ZooKeeperAccess
 from schemas.config.changefeed import load_changefeed
 from schemas.errors import Action, BusError, ConfigError
 from schemas.ids import TableId, Ts, UpstreamId
 from schemas.nodes.changefeed import ChangefeedInfo, ChangefeedState
-from schemas.rawlog.frontier import FrontierRecord, HeldDdl, HeldTables
+from schemas.rawlog.frontier import FrontierRecord, HeldDdl, HeldTables, encode_frontier
+from schemas.rawlog.topics import raw_topics
 from sorters.core.feed.feed import CompiledFeed, compile_feed
 from sorters.core.feed.last_frontier import HeldBack, LastFrontier, last_frontier
+from sorters.log.failures import HistoryLostError
 from sorters.run.recovery import Beyond, HeldByKafka
 from tests.support.recorded.ddl_jobs import snapshot, table_info
 
@@ -152,3 +169,38 @@ def test_report_of_a_dry_run_says_that_nothing_was_written() -> None:
     assert lines[0].startswith("dry run: nothing was written; the destination can be brought to 700 ")
     assert lines[1] == "checkpoint-ts:100, resolved-ts:1000"
     assert as_json(report(None))["recovered"] is False
+
+
+def test_dry_run_refuses_what_the_raw_log_no_longer_reaches_back_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    producer = Producer({"bootstrap.servers": "played", "test.mock.num.brokers": 1})
+    (broker,) = producer.list_topics(timeout=10).brokers.values()
+    topics = raw_topics(UpstreamId("u"))
+    for topic in (topics.ddl, topics.region_events):
+        producer.list_topics(topic, timeout=10)
+    for ts in (500, 1_000):
+        frontier = FrontierRecord(owner_rev=1, resolved_ts=Ts(ts), high=(0,), low=(0,), ddl_high=0, repeat_high=(0,))
+        producer.produce(topics.frontier, encode_frontier(frontier), partition=0)
+    assert producer.flush(20) == 0
+    options = RecoverOptions(
+        changefeed_id="cf",
+        kafka=KafkaAccess(f"{broker.host}:{broker.port}"),
+        zookeeper=ZooKeeperAccess("none:1"),
+        data_dir=tmp_path,
+        dry_run=True,
+    )
+
+    def dry_run(start_ts: int) -> RecoverReport:
+        info = ChangefeedInfo(
+            changefeed_id="cf", upstream=UpstreamId("u"), sink_uri="mysql://root@h:1/", start_ts=Ts(start_ts)
+        )
+        feed = Stored(info=info, created_zxid=1, status=None, applied_ts=Ts(0))
+        monkeypatch.setattr(recovers, "stored", lambda *_: feed)
+        return recover(options, print)
+
+    monkeypatch.setattr(recovers, "Session", lambda _: nullcontext())
+    with pytest.raises(HistoryLostError, match="raw log starts above the checkpoint"):
+        dry_run(499)
+    assert dry_run(500).target_ts == 1_000
+    assert dry_run(1_000).target_ts == 1_000

@@ -127,7 +127,9 @@ def _take_over(
     taker = TakeOver(source, api)
     taker.check_zone(time_zone, [verdict.changefeed.changefeed_id for verdict in verdicts if verdict.writes_times])
     for changefeed in changefeeds:
-        taker.check(changefeed)
+        if left_out := taker.check(changefeed):
+            shown = ", ".join(left_out[:20]) + (f" and {len(left_out) - 20} more" if len(left_out) > 20 else "")
+            echo(f"{changefeed.changefeed_id}: tables without a key are left out, as by TiCDC: {shown}", err=True)
     names = ", ".join(changefeed.changefeed_id for changefeed in changefeeds)
     ask(f"Pause {names} in that TiCDC, and go on with them here?", no_confirm)
     for changefeed in changefeeds:

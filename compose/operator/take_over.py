@@ -66,8 +66,9 @@ class TakeOver:
     bus: ApiCalls
     pause: Callable[[float], None] = time.sleep
 
-    def check(self, changefeed: TicdcChangefeed) -> None:
-        """Refuse what could only fail once it is paused.
+    def check(self, changefeed: TicdcChangefeed) -> Sequence[str]:
+        """Refuse what could only fail once it is paused; return the tables that are left out here as they are there:
+        those that have no key.
 
         Raises:
             OtherUpstreamError
@@ -83,7 +84,9 @@ class TakeOver:
                 cluster_id=changefeed.upstream_id,
                 ours=shown,
             )
-        self.bus.call("POST", "/verify_table", {**self._settings(changefeed), "start_ts": 0})
+        tables = self.bus.call("POST", "/verify_table", {**self._settings(changefeed), "start_ts": 0})
+        left_out = [] if _replicates_all(changefeed) else tables["ineligible_tables"]
+        return [f"{table['database_name']}.{table['table_name']}" for table in left_out]
 
     def check_zone(self, time_zone: str, changefeeds: Sequence[str]) -> None:
         """Refuse to go on in another zone than TiCDC's servers have.
@@ -154,7 +157,17 @@ class TakeOver:
 
     @staticmethod
     def _settings(changefeed: TicdcChangefeed) -> dict[str, object]:
-        return {"sink_uri": changefeed.sink_uri, "replica_config": replica_config(changefeed.settings)}
+        config = replica_config(changefeed.settings)
+        if not _replicates_all(changefeed):
+            config = {
+                **config,
+                "ignore_ineligible_table": True,
+            }  # TiCDC passes them over, whatever was asked at creation
+        return {"sink_uri": changefeed.sink_uri, "replica_config": config}
+
+
+def _replicates_all(changefeed: TicdcChangefeed) -> bool:
+    return changefeed.settings.get("force-replicate") is True
 
 
 def way_back(taken: TakenOver, ticdc_url: str) -> tuple[str, ...]:

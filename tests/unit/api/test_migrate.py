@@ -107,6 +107,20 @@ def test_take_over_pauses_there_and_creates_at_the_checkpoint_of_the_pause(
     assert f"cdc cli changefeed resume --server {ticdc.url} -c full --overwrite-checkpoint-ts TSO" in shown
 
 
+@pytest.mark.parametrize("force_replicate", [False, True])
+def test_tables_without_a_key_are_left_out_as_there(
+    run: Run, ticdc: RecordedTicdc, bus: Bus, force_replicate: bool
+) -> None:
+    bus.ineligible = [{"database_name": "d", "table_name": "log", "table_id": 2, "is_partition": False}]
+    asked = {"force_replicate": force_replicate, "ignore_ineligible_table": False}
+    config = {**ticdc.infos["full"]["config"], **asked}
+    ticdc.infos["full"] = {**ticdc.infos["full"], "config": config}
+    status, _, said = run("--take-over", "--tz", "UTC", "--no-confirm", "-c", "full")
+    taken = bus.kept["default", "full"].info.config
+    assert (status, taken.get("ignore-ineligible-table", False)) == (0, not force_replicate)
+    assert ("full: tables without a key are left out, as by TiCDC: d.log\n" in said) is not force_replicate
+
+
 @pytest.mark.parametrize(
     ("tz", "text"), [((), "give by --tz"), (("--tz", "Asia/Shanghai"), "start them with that one by --tz")]
 )

@@ -53,6 +53,25 @@ def test_guesses_of_many_users_make_a_host_wait_and_take_no_more_memory() -> Non
     assert len(book._failures) <= logins.REMEMBERED_MAX
 
 
+def test_nobody_is_locked_out_by_who_gives_no_user_on_his_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`cdc cli` without credentials sends the Authorization of an empty user and an empty password."""
+    api, now = Api(Memory(), USERS), [100.0]
+    monkeypatch.setattr(guard, "monotonic", lambda: now[0])
+    for _ in range(10 * FREE_ATTEMPTS):
+        nobody = {"Authorization": "Basic Og=="}
+        assert is_refused(api.ask("GET", "/api/v2/captures", headers=nobody), 401, "api.unauthorized")
+    assert api.ask("GET", "/api/v2/captures", headers=BASIC)[0] == 200
+
+
+def test_job_with_an_old_password_locks_out_its_own_user_alone() -> None:
+    book = Logins()
+    for minute in range(600):
+        book.failed("here", "job", 60.0 * minute)
+    now_s = 60.0 * 599
+    assert book.wait_s("here", "job", now_s) == logins.WAIT_MAX_S
+    assert (book.wait_s("here", "ana", now_s), book.wait_s("here", "", now_s)) == (0, 0)
+
+
 def test_passwords_rest_as_salted_hashes(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     file = tmp_path / "credentials"
     write = ["cli", "configure-credentials", "--file", str(file), "--password"]

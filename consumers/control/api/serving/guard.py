@@ -63,13 +63,7 @@ class Guard:
         await self._app(scope, receive, send)
 
     async def _log_in(self, users: Users, headers: dict[str, str], host: str) -> None:
-        kind, _, token = headers.get("authorization", "").partition(" ")
-        if kind.lower() != "basic":
-            raise UnauthorizedError("this server wants to know who asks; give --user and --password")
-        try:
-            user, _, password = base64.b64decode(token.strip(), validate=True).decode().partition(":")
-        except (binascii.Error, UnicodeDecodeError) as error:
-            raise UnauthorizedError("the Authorization header does not decode") from error
+        user, password = _who_asks(headers.get("authorization", ""))
         digest = hashlib.blake2b(f"{user}:{password}".encode(), key=self._key).digest()
         if users.edition is not self._known_of:
             self._known_of = users.edition
@@ -91,6 +85,23 @@ class Guard:
             self._logins.failed(host, user, monotonic())
         log.warning("login failed", extra={"client": host, "user": user[:50]})
         raise UnauthorizedError("unknown user or wrong password", user=user[:50])
+
+
+def _who_asks(authorization: str) -> tuple[str, str]:
+    """Return user and password.
+
+    Raises:
+        UnauthorizedError: there are none. `cdc cli` without a user sends an empty one.
+    """
+    kind, _, token = authorization.partition(" ")
+    try:
+        said = base64.b64decode(token.strip(), validate=True).decode() if kind.lower() == "basic" else ""
+    except (binascii.Error, UnicodeDecodeError) as error:
+        raise UnauthorizedError("the Authorization header does not decode") from error
+    user, _, password = said.partition(":")
+    if not user:
+        raise UnauthorizedError("this server wants to know who asks; give --user and --password")
+    return user, password
 
 
 def _headers_of(error: ApiError) -> dict[str, str]:

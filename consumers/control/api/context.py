@@ -4,6 +4,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from typing import Annotated, Protocol
+from urllib.parse import quote
 
 from fastapi import Depends, Path, Query, Request, Response
 
@@ -182,7 +183,7 @@ def ask_owner(request: Request, bus: Backend, timeout_s: float = TIMEOUT_S, *, t
             reason = "a password goes to no other machine in the clear; ask the owner itself, or give captures --cert"
             raise ForwardError(reason, owner=owner, address=address)
         headers["Authorization"] = authorization
-    target = target or request.url.path + (f"?{request.url.query}" if request.url.query else "")
+    target = target or quote(request.scope["path"]) + (f"?{request.url.query}" if request.url.query else "")
     asked: Future[Answer] = Future()
     what = (request.method, target, request.scope.get(BODY_KEY), headers)
     threading.Thread(target=_ask, args=(asked, client, *what), name="ask-owner", daemon=True).start()

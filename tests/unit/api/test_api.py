@@ -14,6 +14,7 @@ from tests.support.control.api import Api
 from tests.support.control.api_changefeeds import make, put
 from tests.support.control.memory_bus import CHECKPOINT, ME, OTHER, PD, URI, Memory, Shares
 
+RULE = b'{"changefeed_id": "cf", "sink_uri": "%s", "replica_config": {"filter": {"rules": ["%%s.*"]}}}' % URI.encode()
 ERROR = ChangefeedError(code="sorter.dispatch_failed", message="no topic", time="2026-01-01T00:00:00Z")
 
 
@@ -201,6 +202,17 @@ def test_api_text_that_no_answer_could_show_is_refused_and_not_stored(api: Api) 
     assert "half a character" in shown["error_msg"]
     assert "unknown key" in api.ask("POST", "/api/v2/changefeeds", raw=sent % rb"\ud83d\ude00")[1]["error_msg"]
     assert api.v2("GET", "/changefeeds")[1]["total"] == 0
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [RULE % b"\xed\xa0\x80", (RULE % rb"\ud83d").decode().encode("utf-16"), (RULE % b"a").decode().encode("utf-16-le")],
+)
+def test_api_body_in_another_encoding_is_refused_and_not_stored(api: Api, raw: bytes) -> None:
+    status, shown = api.ask("POST", "/api/v2/changefeeds", raw=raw)
+    assert (status, shown["error_code"]) == (400, "CDC:ErrAPIInvalidParam")
+    assert api.v2("GET", "/changefeeds")[1]["total"] == 0
+    assert api.ask("POST", "/api/v2/changefeeds", raw=b"\xef\xbb\xbf" + RULE % b"a")[0] == 200
 
 
 @pytest.mark.parametrize(("method", "path"), [("GET", "/nothing"), ("POST", "/api/v2/status"), ("PUT", "/api/v2/tso")])

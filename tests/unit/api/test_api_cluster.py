@@ -254,6 +254,12 @@ def test_api_of_a_standby_lets_the_owner_answer(pair: Pair) -> None:
     assert (status, refused["error_code"]) == (400, "CDC:ErrCaptureNotExist")
 
 
+def test_api_of_a_standby_hands_on_the_path_as_it_came(pair: Pair) -> None:
+    for path in ("/api/v2/captures/%C3%A9/drain", "/api/v2/captures/a%20b/drain"):
+        status, shown = pair.ask("POST", path, {})
+        assert (status, shown["error_code"]) == (400, "CDC:ErrCaptureNotExist")
+
+
 def test_api_of_a_standby_without_an_owner_to_ask_says_why(pair: Pair) -> None:
     pair.owner.shares, pair.owner.leader = None, CaptureId("third")  # it has lost its ownership in between
     status, shown = pair.ask("POST", "/api/v2/owner/resign")

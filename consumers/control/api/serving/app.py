@@ -171,7 +171,15 @@ def _refused(body: bytes | None) -> ApiError | None:
     A text with half a character cannot be written as UTF-8: once stored, no answer could show it any more. What nests
     deep ends whoever walks it.
     """
-    if body is None or (b"\\u" not in body and body.count(b"[") + body.count(b"{") <= LEVELS_MAX):
+    if body is None:
+        return None
+    try:
+        body.decode()
+    except UnicodeDecodeError as error:
+        return ApiError("the body is no UTF-8", offset=error.start)
+    if b"\0" in body:  # Python's parser would take it for UTF-16
+        return ApiError("the body holds a NUL", offset=body.index(b"\0"))
+    if b"\\u" not in body and body.count(b"[") + body.count(b"{") <= LEVELS_MAX:
         return None
     try:
         value = json.loads(body)

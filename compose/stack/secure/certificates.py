@@ -14,6 +14,18 @@ from cryptography.x509.oid import NameOID
 DAYS_VALID = 30
 _LOOPBACK = ("127.0.0.1",)
 _PEM = serialization.Encoding.PEM
+_SIGNS = x509.KeyUsage(
+    digital_signature=False,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    key_cert_sign=True,
+    crl_sign=True,
+    encipher_only=False,
+    decipher_only=False,
+)
+"""Of a CA."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,14 +42,17 @@ class CertificateAuthority:
     def __init__(self, name: str = "ca", days_valid: int = DAYS_VALID) -> None:
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = _named(name)
-        built = _certificate(self._name, self._name, self._key.public_key(), days=(-1, days_valid), ca=True)
+        own = self._key.public_key()
+        built = _certificate(self._name, self._name, own, own, days=(-1, days_valid)).add_extension(
+            _SIGNS, critical=True
+        )
         self.pem = built.sign(self._key, hashes.SHA256()).public_bytes(_PEM)
 
     def sign(self, common_name: str, hosts: tuple[str, ...], days: tuple[int, int]) -> tuple[bytes, bytes]:
         """Return certificate and key as PEM, valid from and to ``days`` from now, for IP addresses and host names."""
         key = ec.generate_private_key(ec.SECP256R1())
         names = x509.SubjectAlternativeName([_host(host) for host in hosts])
-        built = _certificate(_named(common_name), self._name, key.public_key(), days=days, ca=False)
+        built = _certificate(_named(common_name), self._name, key.public_key(), self._key.public_key(), days=days)
         certificate = built.add_extension(names, critical=False).sign(self._key, hashes.SHA256())
         plain = serialization.NoEncryption()
         return (
@@ -86,8 +101,14 @@ def _named(name: str) -> x509.Name:
 
 
 def _certificate(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, *, days: tuple[int, int], ca: bool
+    subject: x509.Name,
+    issuer: x509.Name,
+    key: ec.EllipticCurvePublicKey,
+    issuer_key: ec.EllipticCurvePublicKey,
+    *,
+    days: tuple[int, int],
 ) -> x509.CertificateBuilder:
+    """Return one with what RFC 5280 wants, which OpenSSL's strict check (Python's default from 3.13 on) insists on."""
     now = datetime.datetime.now(datetime.UTC)
     return (
         x509.CertificateBuilder()
@@ -97,5 +118,7 @@ def _certificate(
         .serial_number(x509.random_serial_number())
         .not_valid_before(now + datetime.timedelta(days=days[0]))
         .not_valid_after(now + datetime.timedelta(days=days[1]))
-        .add_extension(x509.BasicConstraints(ca=ca, path_length=None), critical=True)
+        .add_extension(x509.BasicConstraints(ca=key == issuer_key, path_length=None), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key), critical=False)
     )

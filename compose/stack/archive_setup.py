@@ -8,7 +8,7 @@ from typing import Final
 
 from compose.ports import free_ports
 from compose.stack.children import Child, Nursery
-from compose.stack.class_archives import make_archive
+from compose.stack.class_archives import make_archive, option_text
 from compose.stack.jars import Say, kafka_jars, registry_home
 from compose.stack.parts import (
     READY_S,
@@ -83,7 +83,7 @@ def _use_spark(archive_options: Sequence[str]) -> None:
 
     name_spark_files()
     conf = {
-        "spark.driver.extraJavaOptions": f"{jvm_options(local=True)} {' '.join(archive_options)}",
+        "spark.driver.extraJavaOptions": f"{jvm_options(local=True)} {option_text(archive_options)}",
         "spark.scheduler.mode": "FAIR",
         "spark.ui.enabled": "true",
         "spark.ui.port": "0",

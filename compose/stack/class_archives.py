@@ -36,6 +36,16 @@ def archive_flags(kind: Kind, class_path: Iterable[Path]) -> list[str]:
     return [f"-XX:SharedArchiveFile={archive}", *_QUIET] if archive.is_file() else []
 
 
+def option_text(options: Iterable[str]) -> str:
+    """Return options as Spark takes a JVM's in one setting: apart by spaces, which a path may hold, too.
+
+    >>> print(option_text(["-Xmx1g", "-XX:SharedArchiveFile=/a b.jsa"]))
+    "-Xmx1g" "-XX:SharedArchiveFile=/a b.jsa"
+    """
+    escaped = (option.replace("\\", "\\\\").replace('"', '\\"') for option in options)
+    return " ".join(f'"{option}"' for option in escaped)
+
+
 def make_archive(kind: Kind, class_path: Iterable[Path], use: Callable[[Sequence[str]], None], say: Say) -> None:
     """Make an archive where there is none.
 

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from compose.stack.class_archives import archive_flags
+from compose.stack.class_archives import archive_flags, option_text
 from compose.stack.jars import cached_spark_jars, part_dir, pinned_spark_jars
 from compose.stack.java import find_java
 from compose.stack.spark_home import HOME_ENV, home_jars, usable_spark_home
@@ -33,7 +33,7 @@ def name_spark_files() -> None:
     if HOME_ENV not in os.environ and (home := usable_spark_home()) is not None:
         os.environ[HOME_ENV] = str(home)
     if SPARK_JVM_ENV not in os.environ:
-        os.environ[SPARK_JVM_ENV] = " ".join(archive_flags("spark", spark_class_path()))
+        os.environ[SPARK_JVM_ENV] = option_text(archive_flags("spark", spark_class_path()))
 
 
 def spark_class_path() -> list[Path]:

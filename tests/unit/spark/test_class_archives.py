@@ -1,12 +1,13 @@
 """Archives of loaded classes: of which Java and jars one is, and that one which was not made is not named."""
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from compose.stack import class_archives
-from compose.stack.class_archives import archive_flags, archive_of, make_archive
+from compose.stack.class_archives import archive_flags, archive_of, make_archive, option_text
 
 
 @pytest.fixture
@@ -69,3 +70,8 @@ def test_a_java_that_writes_none_and_a_start_that_fails_leave_nothing(jar: Path)
         make_archive("kafka", [jar], half, print)
     assert list(archive_of("kafka", [jar]).parent.iterdir()) == []
     assert archive_flags("kafka", [jar]) == []
+
+
+def test_options_stay_apart_where_a_path_has_spaces_or_quotes() -> None:
+    options = ["-Xmx1g", '-XX:SharedArchiveFile=/a b/c"d\\e.jsa', ""]
+    assert shlex.split(option_text(options)) == options  # Spark's parser takes a command line as a shell does

@@ -1,10 +1,14 @@
 """Free ports on loopback that nobody takes while a server restarts."""
 
 import fcntl
+import json
 import os
 import socket
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
+
+from schemas.json_text import read_json
 
 LOOPBACK = "127.0.0.1"
 _FIRST, _LAST = 20_000, 32_000
@@ -20,13 +24,38 @@ def free_ports(count: int) -> list[int]:
     span = _LAST - _FIRST
     start = os.getpid() * 37 % span
     for step in range(span):
+        if len(ports) == count:
+            break
         port = _FIRST + (start + step) % span
         if port not in _GIVEN and is_free(port) and _is_reserved(port):
             ports.append(port)
-            if len(ports) == count:
-                break
     _GIVEN.update(ports)
     return ports
+
+
+def kept_ports(file: Path, names: Sequence[str]) -> dict[str, int]:
+    """Return a port for each name: the one that it had when ``file`` was written, where that is free. The file then
+    says which they are.
+    """
+    try:
+        known = read_json(file.read_bytes())
+    except (OSError, ValueError):
+        known = {}
+    before = known if isinstance(known, dict) else {}
+    ports: dict[str, int] = {}
+    for name in names:
+        port = before.get(name)
+        if isinstance(port, int) and port not in ports.values() and _is_ours(port):
+            ports[name] = port
+    _GIVEN.update(ports.values())
+    others = iter(free_ports(len(names) - len(ports)))
+    ports = {name: ports.get(name) or next(others) for name in names}
+    file.write_text(json.dumps(ports))
+    return ports
+
+
+def _is_ours(port: int) -> bool:
+    return _FIRST <= port < _LAST and is_free(port) and (port in _GIVEN or _is_reserved(port))
 
 
 def is_free(port: int) -> bool:

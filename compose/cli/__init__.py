@@ -6,6 +6,7 @@ Commands import what they run inside themselves, so that ``tidebus --help`` need
 
 import errno
 import faulthandler
+import io
 import logging
 import os
 import sys
@@ -109,6 +110,9 @@ def main() -> None:
     # A crash in a library of C leaves the stacks of all threads on standard error, which is where servers log.
     if sys.stderr is not None:  # `2>&-`
         faulthandler.enable()
+    # A terminal or pipe that cannot show a letter shows its escape, as standard error does; the command goes on.
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
     # Before gRPC is imported: its own notes on connections that end, in no format of ours, would stand in our logs.
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     leaving = Leaving()

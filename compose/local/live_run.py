@@ -1,6 +1,5 @@
 """`tidebus run`: the whole bus on this machine, shown live, summed up and checked at the end."""
 
-import shutil
 import signal
 import sys
 import time
@@ -16,6 +15,7 @@ from rich.console import Console
 from rich.live import Live
 
 from compose.local.bus import NO_PARAMETERS, BusOptions, LocalBus
+from compose.local.data_folder import data_folder
 from compose.local.first_frontier import FirstFrontier
 from compose.local.live_view import live_picture, progress_line, summary_table, topics_line
 from compose.local.monitor import BusView, Monitor
@@ -46,7 +46,6 @@ START_S = 180.0
 """How long the sorters may take to their first checkpoint before the time of ``for_s`` starts to count all the same."""
 API_PORT = 8300
 WIDTH_CHARS = 150
-DATA_MARK = ".tidebus-run"
 DEMO_PROTOCOLS = ("canal-json", "avro")
 """One changefeed each; their files are demo/*.toml beside this, their topics start with what stands here before '-'."""
 DEMO_BY_SPARK: Final = "avro-demo"
@@ -100,8 +99,28 @@ def live_run(options: LiveRunOptions) -> int:
     if options.tls.enabled and not options.pd:
         raise ConfigError("TLS is for a PD that --pd names; the region server that is started here has none", key="ca")
     Channels(options.tls)  # a file that cannot be used is said before ten seconds of starting
-    data = data_folder(options.data_dir / options.upstream, keep=options.keep_data)
-    bus = LocalBus(
+    if options.secure and options.keep_data:
+        raise ConfigError("the secrets of a locked-down run are made anew, so nothing is kept of it", key="keep")
+    interrupted = "stopped before everything had started"
+    with data_folder(options.data_dir / options.upstream, keep=options.keep_data) as data, _interruptible():
+        bus = _bus_in(data, options, recording, say=partial(console.print, style="dim"))  # above the live picture
+        console.print(f"starting {_parts(options)}; the first rows are in topics in some 15 s", style="dim")
+        try:
+            with bus:
+                interrupted = "stopped at once: nothing was waited for or checked"
+                try:
+                    return _Session(options, bus, console, end_ts, started_at).run()
+                finally:
+                    # Stopping takes seconds; an impatient second Ctrl-C must not cut it short.
+                    for number in (signal.SIGINT, signal.SIGTERM):
+                        signal.signal(number, signal.SIG_IGN)
+        except Interrupted:
+            console.print(interrupted)
+            return 130
+
+
+def _bus_in(data: Path, options: LiveRunOptions, recording: Path | None, say: Callable[..., None]) -> LocalBus:
+    return LocalBus(
         BusOptions(
             data_dir=data,
             given=options.given,
@@ -115,24 +134,8 @@ def live_run(options: LiveRunOptions) -> int:
             master=options.master,
             api_addr=_api_addr(),
         ),
-        # Above the live picture, where it stays.
-        say=partial(console.print, style="dim"),
+        say=say,
     )
-    console.print(f"starting {_parts(options)}; the first rows are in topics in some 15 s", style="dim")
-    interrupted = "stopped before everything had started"
-    with _interruptible():
-        try:
-            with bus:
-                interrupted = "stopped at once: nothing was waited for or checked"
-                try:
-                    return _Session(options, bus, console, end_ts, started_at).run()
-                finally:
-                    # Stopping takes seconds; an impatient second Ctrl-C must not cut it short.
-                    for number in (signal.SIGINT, signal.SIGTERM):
-                        signal.signal(number, signal.SIG_IGN)
-        except Interrupted:
-            console.print(interrupted)
-            return 130
 
 
 def _api_addr() -> str:
@@ -292,23 +295,6 @@ class _Session:
 
     def _elapsed(self) -> float:
         return time.monotonic() - self._started_at
-
-
-def data_folder(folder: Path, *, keep: bool) -> Path:
-    """Return the run's own folder, emptied unless ``keep``; a folder that no run has made is never emptied.
-
-    Raises:
-        ConfigError: the folder holds something else.
-    """
-    mark = folder / DATA_MARK
-    if folder.exists() and any(folder.iterdir()):
-        if not mark.exists():
-            raise ConfigError("data folder holds files that are not of a run; give another --data-dir", folder=folder)
-        if not keep:
-            shutil.rmtree(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    mark.touch()
-    return folder
 
 
 class Picture:

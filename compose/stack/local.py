@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from compose.ports import LOOPBACK, free_ports, is_listening
+from compose.ports import LOOPBACK, is_listening, kept_ports
 from compose.stack.children import Child, Nursery
 from compose.stack.jars import Say
 from compose.stack.parts import (
@@ -69,7 +69,9 @@ class LocalStack(Scoped):
     """Kafka, ZooKeeper and a schema registry; a context manager. Parts whose address is given are not started."""
 
     data: Path
-    """Folder of the parts' data and logs; starting again on the same folder finds the same topics and schemas."""
+    """Folder of the parts' data and logs; starting again on the same folder finds the same topics and schemas, at the
+    same addresses unless others have taken those.
+    """
     given: Addresses = field(default_factory=Addresses)
     secrets: StackSecrets | None = None
     """Lock down the parts that are started here; None: they are open, on loopback."""
@@ -101,8 +103,9 @@ class LocalStack(Scoped):
         """
         started_at = time.monotonic()
         names = ("kafka", "controller", "internal", "zookeeper", "registry", "registry proxy")
-        self._ports = ports = dict(zip(names, free_ports(len(names)), strict=True))
         data, nursery, secrets = self.data.resolve(), self.nursery, self.secrets
+        data.mkdir(parents=True, exist_ok=True)
+        self._ports = ports = kept_ports(data / "ports.json", names)
         if not self.given.zookeeper:
             self.children["zookeeper"] = start_zookeeper(nursery, data / "zookeeper", ports["zookeeper"], secrets)
         if not self.given.schema_registry:

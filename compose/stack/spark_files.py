@@ -1,5 +1,6 @@
 """Tells Spark where the jars are on this machine that it needs beside its own, and how its JVM starts sooner."""
 
+import logging
 import os
 from pathlib import Path
 
@@ -9,6 +10,8 @@ from compose.stack.java import find_java
 from compose.stack.spark_home import HOME_ENV, home_jars, usable_spark_home
 from sorters.spark.connector import SPARK_CLASS_PATH_ENV, SPARK_JARS_ENV
 from sorters.spark.session import SPARK_JVM_ENV
+
+log = logging.getLogger(__name__)
 
 
 def name_spark_files() -> None:
@@ -21,7 +24,11 @@ def name_spark_files() -> None:
         JarChecksumError: those in the cache are not the pinned ones.
         MachineError: no Java.
     """
-    find_java()
+    java = find_java()
+    java_home = os.environ.get("JAVA_HOME")
+    if java_home and not (Path(java_home) / "bin" / "java").exists():
+        log.warning("JAVA_HOME names no Java", extra={"java_home": java_home, "taken": str(java)})
+        del os.environ["JAVA_HOME"]  # Spark's script knows no other way then
     named = os.environ.get(SPARK_JARS_ENV)
     if named is None or SPARK_CLASS_PATH_ENV not in os.environ:
         # Beside a connector of another version ours must not be on the class path.

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from compose.local import live_run
+from compose.local.data_folder import data_folder
 from compose.local.first_frontier import FirstFrontier
-from compose.local.live_run import START_S, Deadline, all_passed, data_folder, demo_changefeed
+from compose.local.live_run import START_S, Deadline, all_passed, demo_changefeed
 from compose.local.monitor import BusView, FeedView, Monitor
 from compose.stack.local import Addresses
 from consumers.control.changefeeds.store import ChangefeedRequest, NoFrontierError
@@ -143,14 +144,26 @@ def test_demo_changefeeds_are_allowed_and_name_every_tables_topic() -> None:
 
 
 def test_data_folder_of_an_earlier_run_is_emptied_unless_kept(tmp_path: Path) -> None:
-    folder = data_folder(tmp_path / "run", keep=False)
-    (folder / "topics").touch()
-    assert (data_folder(folder, keep=True) / "topics").exists()
-    assert not (data_folder(folder, keep=False) / "topics").exists()
+    with data_folder(tmp_path / "run", keep=False) as folder:
+        (folder / "kafka").mkdir()
+        (folder / "kafka" / "topics").touch()
+    with data_folder(folder, keep=True):
+        assert (folder / "kafka" / "topics").exists()
+    with data_folder(folder, keep=False):
+        assert not (folder / "kafka").exists()
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_data_folder_of_a_run_that_lives_is_nobody_elses(tmp_path: Path, keep: bool) -> None:
+    with data_folder(tmp_path / "run", keep=False) as folder:
+        (folder / "topics").touch()
+        with pytest.raises(ConfigError, match="another run uses this data folder"), data_folder(folder, keep=keep):
+            pass
+        assert (folder / "topics").exists()
 
 
 def test_data_folder_of_somebody_else_is_never_emptied(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").touch()
     with pytest.raises(ConfigError, match="holds files that are not of a run"):
-        data_folder(tmp_path, keep=False)
+        data_folder(tmp_path, keep=False).__enter__()
     assert (tmp_path / "thesis.tex").exists()

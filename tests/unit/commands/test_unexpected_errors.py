@@ -1,5 +1,6 @@
 """An exception that has no code is a stop with one: no sorter tries it for ever, no command shows a traceback."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -112,3 +113,12 @@ compose.cli.main()
     assert ended.stderr.startswith("Fatal Python error: Segmentation fault")
     assert "in crash" in ended.stderr
     assert "in a_thread_that_waits" in ended.stderr
+
+
+def test_letters_that_the_output_cannot_show_come_as_escapes() -> None:
+    program = (
+        "import sys, compose.cli; compose.cli.run_cli = lambda _: print('d1.größe \\u2026') or 0; compose.cli.main()"
+    )
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    ran = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    assert ran.stdout == "d1.gr\\xf6\\xdfe \\u2026\n"

@@ -1,7 +1,9 @@
 """The files that set a machine up agree with each other and name no registry."""
 
 import importlib
+import os
 import re
+import socket
 import subprocess
 import sys
 import tarfile
@@ -14,6 +16,7 @@ import pytest
 from compose.ports import free_ports, is_free
 from compose.stack import jars, java
 from compose.stack.errors import MachineError
+from compose.stack.spark_files import name_spark_files
 
 ROOT = Path(__file__).parents[3]
 LOCK = (ROOT / "requirements.lock").read_text()
@@ -79,6 +82,15 @@ def test_find_java_accepts_17_and_newer(said: str, fine: bool, tmp_path: Path, m
             java.find_java()
 
 
+def test_java_home_that_is_gone_is_not_handed_to_sparks_script(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "gone"))
+    name_spark_files()
+    assert "JAVA_HOME" not in os.environ
+    assert "JAVA_HOME names no Java" in caplog.text
+
+
 def test_ports_that_another_process_was_given_are_not_given_here(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server binds its port seconds later; both processes begin to look at the same one here."""
     program = "from compose.ports import free_ports; print(*free_ports(3), flush=True); input()"
@@ -95,6 +107,25 @@ def test_free_ports_are_different_free_and_below_the_ephemeral_range() -> None:
     first, second = free_ports(5), free_ports(5)
     assert len({*first, *second}) == 10
     assert all(is_free(port) and port < 32_768 for port in (*first, *second))
+
+
+def test_kept_ports_are_the_former_ones_unless_somebody_has_taken_one(tmp_path: Path) -> None:
+    file = tmp_path / "ports.json"
+    program = f"""from pathlib import Path; from compose.ports import kept_ports
+print(*kept_ports(Path({str(file)!r}), ["kafka", "zookeeper"]).values())"""
+
+    def ports() -> list[int]:
+        ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+        return [int(port) for port in ran.stdout.split()]
+
+    kafka, zookeeper = ports()
+    assert ports() == [kafka, zookeeper]
+    with socket.create_server(("127.0.0.1", kafka)):
+        other, again = ports()
+        assert other not in (kafka, zookeeper) and again == zookeeper
+    for damaged in ("", "[1]", '{"kafka": "80", "zookeeper": 80}'):
+        file.write_text(damaged)
+        assert len({*ports()}) == 2 and 80 not in ports()
 
 
 def test_archive_is_unpacked_by_a_python_that_knows_no_filters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

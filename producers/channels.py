@@ -9,6 +9,8 @@ from typing import Any
 
 import grpc
 
+from schemas.addresses import host_of, is_loopback
+
 ChannelOptions = Sequence[tuple[str, Any]]
 OpenChannel = Callable[[str, ChannelOptions], grpc.Channel]
 """``(address, options)`` to a channel; connecting goes on in the background."""
@@ -16,7 +18,14 @@ OpenChannel = Callable[[str, ChannelOptions], grpc.Channel]
 
 def open_plain(address: str, options: ChannelOptions = ()) -> grpc.Channel:
     """Open a channel without TLS."""
-    return grpc.insecure_channel(address, options=list(options))
+    return grpc.insecure_channel(address, options=reaching(address, options))
+
+
+def reaching(address: str, options: ChannelOptions) -> list[tuple[str, Any]]:
+    """Return a channel's options: no proxy of the environment (``http_proxy``) stands between this machine and itself,
+    as in Go's clients.
+    """
+    return [*options, ("grpc.enable_http_proxy", 0)] if is_loopback(host_of(address)) else list(options)
 
 
 class KeptChannels:

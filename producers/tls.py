@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import grpc
 
+from producers.channels import open_plain, reaching
 from producers.errors import TlsFileError, TlsRefusedError
 
 PROBE_TIMEOUT_S: Final = 3.0
@@ -66,14 +67,14 @@ class Channels:
             TlsFileError: the files have become unusable since the start.
         """
         if not self.tls.enabled:
-            return grpc.insecure_channel(address, options=list(options))
+            return open_plain(address, options)
         tls = self.tls
         credentials = grpc.ssl_channel_credentials(
             root_certificates=_read(tls.ca_path),
             private_key=_read(tls.key_path) if tls.key_path else None,
             certificate_chain=_read(tls.cert_path) if tls.cert_path else None,
         )
-        return grpc.secure_channel(address, credentials, options=list(options))
+        return grpc.secure_channel(address, credentials, options=reaching(address, options))
 
     def refusal(self, address: str) -> TlsRefusedError | None:
         """Return why TLS with a server fails; None if it works, is off, or the server is not reached at all."""

@@ -5,10 +5,11 @@
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
+from typing import Final
 
 from compose.changefeeds import create_changefeed
 from compose.local.supervisor import Supervisor
@@ -28,6 +29,7 @@ from schemas.scoped import Scoped
 REGION_SERVER = "region server"
 REGION_SERVER_READY_S = 60.0
 NO_PARAMETERS: Mapping[str, str] = MappingProxyType({})
+_PROXIES: Final = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
 CAPTURE_STOP_S = 40.0
 """A capture hands over, and waits some seconds for its sorters; one that is killed leaves them to its watchdog."""
 
@@ -62,6 +64,14 @@ class BusOptions:
     capture_arguments: tuple[str, ...] = ()
     retry_first_s: float = 1.0
     """After a changefeed's error: here all parts come back in seconds."""
+
+
+def spare_loopback(environment: MutableMapping[str, str]) -> None:
+    """Let no proxy that the environment names stand between this process, and what it starts, and this machine."""
+    if any(environment.get(name) for name in _PROXIES):
+        hosts = environment.get("no_proxy") or environment.get("NO_PROXY") or ""
+        for name in ("no_proxy", "NO_PROXY"):
+            environment[name] = ",".join(filter(None, (hosts, LOOPBACK, "localhost")))
 
 
 class LocalBus(Scoped):
@@ -114,6 +124,7 @@ class LocalBus(Scoped):
             ChildError, JarsError, MachineError
         """
         spark_jars(self._say)  # for the sorters, which fetch nothing
+        spare_loopback(os.environ)
         if self.secrets is not None:
             # For this process and for all that it starts; edges/secrets.py says why by the environment.
             os.environ[KEY_FILE_VARIABLE] = str(self.secrets.secret_key())

@@ -17,6 +17,7 @@ from compose.stack.class_archives import Kind, archive_flags
 from compose.stack.errors import ChildError
 from compose.stack.jars import Say, kafka_jars, pyspark_jars, registry_home
 from compose.stack.java import find_java
+from compose.stack.java_text import write_properties
 from compose.stack.secure.folder import REGISTRY_USER, StackSecrets
 from compose.stack.secure.registry_proxy import PASSWORD_ENV
 from compose.stack.secure.servers import admin_config, kafka_settings, zookeeper_says_ok, zookeeper_settings
@@ -56,11 +57,12 @@ def start_zookeeper(
     """Start a standalone ZooKeeper from the jars inside pyspark; with ``secrets`` it is locked down."""
     data.mkdir(parents=True, exist_ok=True)
     config = data / "zoo.cfg"
-    config.write_text(
+    write_properties(
+        config,
         f"dataDir={data}/data\nadmin.enableServer=false\n"
         # Sessions from 1 s on: a killed capture's ephemeral node must go within the tests' patience.
         "tickTime=500\nmaxSessionTimeout=60000\nmaxClientCnxns=0\n4lw.commands.whitelist=ruok,srvr\n"
-        + (zookeeper_settings(secrets, port) if secrets else f"clientPort={port}\nclientPortAddress={LOOPBACK}\n")
+        + (zookeeper_settings(secrets, port) if secrets else f"clientPort={port}\nclientPortAddress={LOOPBACK}\n"),
     )
     jars = zookeeper_class_path()
     command = [
@@ -120,7 +122,8 @@ def start_kafka(
         ]
     else:
         listeners = kafka_settings(secrets, ports.client, ports.controller, ports.internal)
-    config.write_text(
+    write_properties(
+        config,
         "\n".join(
             [
                 "process.roles=broker,controller",
@@ -145,7 +148,7 @@ def start_kafka(
                 "num.io.threads=4",
             ]
         )
-        + "\n"
+        + "\n",
     )
     jars = kafka_jars(say)
     class_path = ":".join(map(str, jars))

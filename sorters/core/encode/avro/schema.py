@@ -6,11 +6,11 @@ structs (declared order: type, connect.parameters, logicalType, precision, scale
 
 import base64
 import json
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from schemas.avro_name import sanitize_name
 from schemas.tidb.mysql_types import INTEGER_TYPES, STRING_TYPES, MysqlType
 from schemas.tidb.table import ColumnVersion, TableVersion
 
@@ -52,18 +52,6 @@ class AvroModes:
 
     decimal: str = "precise"
     bigint_unsigned: str = "long"
-
-
-def sanitize_name(name: str) -> str:
-    """Return a legal Avro name: ASCII letters, digits and ``_``, no digit first.
-
-    >>> sanitize_name("1st-name")
-    '_1st_name'
-    """
-    if not name:
-        return name
-    clean = re.sub(r"[^A-Za-z0-9_]", "_", name)
-    return f"_{clean}" if clean[0].isdigit() else clean
 
 
 def is_string_type(column: ColumnVersion, modes: AvroModes) -> bool:

@@ -13,8 +13,9 @@ from typing import Any, Final
 
 import fastavro
 
+from schemas.avro_name import sanitize_name
 from schemas.ids import Ts
-from sorters.core.encode.avro.schema import go_json, sanitize_name
+from sorters.core.encode.avro.schema import go_json
 from sorters.core.encode.debezium.avro_schema import SOURCE_FIELDS
 from sorters.core.encode.debezium.ddl import DDL_KEY_SCHEMA, DDL_SCHEMA
 from sorters.core.encode.debezium.schema import envelope_schema, key_schema

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
+from schemas.avro_name import sanitize_name
 from schemas.tidb.mysql_types import STRING_TYPES, CdcFlag, MysqlType
 from schemas.tidb.table import ColumnVersion, TableVersion
-from sorters.core.encode.avro.schema import AvroModes, go_json, is_string_type, sanitize_name
+from sorters.core.encode.avro.schema import AvroModes, go_json, is_string_type
 from sorters.core.encode.debezium.schema import connect_type, tidb_type
 
 _CACHED_TABLES = 1024

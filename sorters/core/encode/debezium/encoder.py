@@ -10,12 +10,12 @@ from datetime import UTC, tzinfo
 import numpy as np
 import pyarrow as pa
 
+from schemas.avro_name import sanitize_name
 from schemas.ids import Ts, physical_ms
 from schemas.tidb.mysql_types import CdcFlag
 from schemas.tidb.table import ColumnVersion, TableVersion
 from schemas.tidb.value import Value
 from sorters.core.columnar.numbers import integer_text
-from sorters.core.encode.avro.schema import sanitize_name
 from sorters.core.encode.debezium.columns import column_json
 from sorters.core.encode.debezium.ddl import DDL_KEY_SCHEMA, DDL_SCHEMA, change_kind, table_changes
 from sorters.core.encode.debezium.schema import envelope_schema, key_schema, table_schemas

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from functools import lru_cache
 
+from schemas.avro_name import sanitize_name
 from schemas.tidb.mysql_types import STRING_TYPES, CdcFlag, MysqlType
 from schemas.tidb.table import ColumnVersion, TableVersion
-from sorters.core.encode.avro.schema import sanitize_name
 from sorters.core.encode.debezium.values import (
     CURRENT_TIMESTAMP,
     MILLISECONDS_FSP_MAX,

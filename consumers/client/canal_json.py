@@ -23,7 +23,8 @@ class CanalJsonDecoder:
         """Return what ``record`` says.
 
         Raises:
-            MessageError: not canal-json, or a message whose row is kept elsewhere (claim check).
+            MessageError: not canal-json, or a message that lacks its row: it is kept elsewhere (claim check) or nowhere
+                (handle-key-only). A DELETE's key is enough.
         """
         try:
             raw = read_json(record.value or b"")
@@ -31,12 +32,7 @@ class CanalJsonDecoder:
             stamps: dict[str, Any] = {"commit_ts": position.commit_ts, "start_ts": position.start_ts}
             if position.position_class is PositionClass.DDL:
                 return Ddl(query=raw["sql"], **where, **stamps)
-            if "claimCheckLocation" in (raw.get("_tidb") or {}):
-                raise MessageError(
-                    "the row is kept in a claim-check store, which this reader does not read",
-                    location=raw["_tidb"]["claimCheckLocation"],
-                    **_where(record),
-                )
+            _check_row_is_there(raw, record)
             types = {name: _base(kind) for name, kind in raw["mysqlType"].items()}
             return Row(
                 op=_OPS[raw["type"]],
@@ -49,6 +45,23 @@ class CanalJsonDecoder:
             )
         except (ValueError, KeyError, TypeError, AttributeError, IndexError, ArithmeticError) as error:
             raise MessageError("not a canal-json message", reason=repr(error), **_where(record)) from error
+
+
+def _check_row_is_there(raw: Mapping[str, Any], record: StreamRecord) -> None:
+    extension = raw.get("_tidb") or {}
+    if "claimCheckLocation" in extension:
+        raise MessageError(
+            "the row is kept in a claim-check store, which this reader does not read",
+            location=extension["claimCheckLocation"],
+            **_where(record),
+        )
+    if extension.get("onlyHandleKey") and raw["type"] != "DELETE":
+        raise MessageError(
+            "the row was too large for its topic, and its message has the key alone (handle-key-only); allow larger "
+            "messages, or leave the table out",
+            table=f"{raw['database']}.{raw['table']}",
+            **_where(record),
+        )
 
 
 def _where(record: StreamRecord) -> dict[str, Any]:

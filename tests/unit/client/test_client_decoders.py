@@ -93,6 +93,30 @@ def test_canal_json_decoder_gives_values_the_types_of_their_columns() -> None:
     assert row.key == (18446744073709551615,)
 
 
+KEY_ALONE = (
+    b'{"database":"d","table":"t","pkNames":["id"],"isDdl":false,"type":"%s","old":%s,"mysqlType":{"id":"int"},'
+    b'"data":[{"id":"1"}],"_tidb":{"commitTs":9%s}}'
+)
+MARK = b',"onlyHandleKey":true'
+
+
+@pytest.mark.parametrize(("op", "old"), [(b"INSERT", b"null"), (b"UPDATE", b'[{"id":"1"}]')])
+def test_canal_json_decoder_of_a_row_whose_message_has_the_key_alone_refuses_it(op: bytes, old: bytes) -> None:
+    position = Position(Ts(9), PositionClass.ROW, Ts(5), RowOp.INSERT, b"k")
+    record = StreamRecord(PLACE, 1, None, KEY_ALONE % (op, old, MARK), position.encode())
+    with pytest.raises(MessageError, match=r"key alone.*\(table=d.t, topic=t, partition=3, offset=1\)"):
+        CanalJsonDecoder()(record, position)
+
+
+@pytest.mark.parametrize("mark", [b"", MARK], ids=["delete-only-output-handle-key-columns", "too large"])
+def test_canal_json_decoder_of_a_delete_needs_the_key_alone(mark: bytes) -> None:
+    position = Position(Ts(9), PositionClass.ROW, Ts(5), RowOp.DELETE, b"k")
+    record = StreamRecord(PLACE, 1, None, KEY_ALONE % (b"DELETE", b"null", mark), position.encode())
+    row = CanalJsonDecoder()(record, position)
+    assert isinstance(row, Row)
+    assert (row.op, row.key) == ("delete", (1,))
+
+
 @pytest.mark.parametrize("value", [b"", b"{}", b"[1]", b'{"database":1', None])
 def test_canal_json_decoder_with_something_else_names_the_record(value: bytes | None) -> None:
     position = Position(Ts(9), PositionClass.ROW, Ts(5), RowOp.INSERT, b"k")

@@ -3,12 +3,13 @@
 import io
 import struct
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import fastavro
 
-from consumers.client.changes import Change, Ddl, Row
+from consumers.client.changes import Change, Ddl, Op, Row
 from consumers.client.core.partition import StreamRecord
 from consumers.client.errors import MessageError, StreamUnavailableError
 from edges.registry.access import RegistryAccess
@@ -25,7 +26,7 @@ _EXTENSION: Final = frozenset(
         "_tidb_checksum_version",
     }
 )
-_OPS: Final[Mapping[RowOp, Any]] = {RowOp.INSERT: "insert", RowOp.UPDATE: "update", RowOp.DELETE: "delete"}
+_OPS: Final[Mapping[RowOp, Op]] = {RowOp.INSERT: "insert", RowOp.UPDATE: "update", RowOp.DELETE: "delete"}
 _HEAD = struct.Struct(">bI")
 
 
@@ -51,6 +52,38 @@ def registry_schemas(url: str) -> Callable[[int], str]:
     return text_of
 
 
+@dataclass(frozen=True, slots=True)
+class _RecordSchema:
+    """A schema of the registry, read once for all its messages."""
+
+    schema: str
+    table: str
+    types: Mapping[str, str]
+    unsigned: frozenset[str]
+    """Columns whose numbers from 2^63 on are negative in the message, or texts: Avro's long has a sign."""
+    parsed: Any
+
+    @classmethod
+    def read(cls, raw: Any) -> Self:
+        types = _types(raw)
+        return cls(
+            schema=str(raw["namespace"]).split(".", 1)[1],
+            table=raw["name"],
+            types=types,
+            unsigned=frozenset(name for name, kind in types.items() if kind == "BIGINT UNSIGNED"),
+            # TiCDC writes a DOUBLE's default as 0, where Avro has 0.0. Nothing is read by a default.
+            parsed=fastavro.parse_schema(raw, _ignore_default_error=True),
+        )
+
+    def values(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a row's columns; of an unsigned BIGINT as the number that it is."""
+        return {
+            name: _unsigned(value) if name in self.unsigned and value is not None else value
+            for name, value in row.items()
+            if name not in _EXTENSION
+        }
+
+
 class AvroDecoder:
     """Reads one message; which kind of change it is says the position header, as in an INSERT without extension."""
 
@@ -58,11 +91,10 @@ class AvroDecoder:
         """``schema_text`` gives the registry's text of a schema id."""
 
         @cache
-        def parsed(schema_id: int) -> tuple[dict[str, Any], Any]:
+        def parsed(schema_id: int) -> _RecordSchema:
             raw = read_json(schema_text(schema_id))
             try:
-                # TiCDC writes a DOUBLE's default as 0, where Avro has 0.0. Nothing is read by a default.
-                return raw, fastavro.parse_schema(raw, _ignore_default_error=True)
+                return _RecordSchema.read(raw)
             except Exception as error:  # a schema may be anything, and so are its library's errors then
                 raise ValueError(f"schema {schema_id} is none of Avro's: {error!r}") from error
 
@@ -81,17 +113,18 @@ class AvroDecoder:
                 raw = read_json((record.value or b"")[1:])
                 return Ddl(schema=raw["schema"], table=raw["table"], query=raw["query"], **stamps)
             key, schema = self._read(record.key or b"")
-            columns = dict(key)
+            op: Op = "delete"
+            row = key
             if record.value is not None:
-                columns, schema = self._read(record.value)
-                columns = {name: value for name, value in columns.items() if name not in _EXTENSION}
+                op = _OPS[position.op]
+                row, schema = self._read(record.value)
             return Row(
-                schema=str(schema["namespace"]).split(".", 1)[1],
-                table=schema["name"],
-                op="delete" if record.value is None else _OPS[position.op],
-                columns=columns,
+                schema=schema.schema,
+                table=schema.table,
+                op=op,
+                columns=schema.values(row),
                 key_names=tuple(key),
-                types=_types(schema),
+                types=schema.types,
                 **stamps,
             )
         except (ValueError, KeyError, TypeError, AttributeError, IndexError, struct.error) as error:
@@ -104,15 +137,21 @@ class AvroDecoder:
                 reason=repr(error),
             ) from error
 
-    def _read(self, datum: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
+    def _read(self, datum: bytes) -> tuple[dict[str, Any], _RecordSchema]:
         magic, schema_id = _HEAD.unpack_from(datum)
         if magic != 0:
             raise ValueError(f"no Confluent magic byte: {datum[:8].hex()}")
-        raw, schema = self._parsed(schema_id)
+        schema = self._parsed(schema_id)
         try:
-            return dict(fastavro.schemaless_reader(io.BytesIO(datum[_HEAD.size :]), schema, None)), raw
+            return dict(fastavro.schemaless_reader(io.BytesIO(datum[_HEAD.size :]), schema.parsed, None)), schema
         except Exception as error:  # as above
             raise ValueError(f"not of schema {schema_id}: {error!r}") from error
+
+
+def _unsigned(value: int | str) -> int:
+    """Return the number that a long (``avro-bigint-unsigned-handling-mode``) or a text says."""
+    number = int(value)
+    return number + (1 << 64) if number < 0 else number
 
 
 def _types(schema: Mapping[str, Any]) -> dict[str, str]:

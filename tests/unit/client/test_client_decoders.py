@@ -1,10 +1,13 @@
 """Messages that TiCDC itself wrote, read by the client library and, on its own, by tests/support/topics/messages.py."""
 
+import io
 import json
 import struct
+from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
+import fastavro
 import pytest
 
 from consumers.client.avro import AvroDecoder
@@ -52,6 +55,9 @@ def check(change: Row | Ddl, said: Message, position: Position) -> None:
             assert theirs is not None
             kind = types.get(name, "").split("(")[0].split(" ")[0].upper()
             kind = "BLOB" if kind.endswith("BLOB") else kind
+            if (types.get(name) or change.types.get(name, "")).lower() == "bigint unsigned":
+                kind = "UNSIGNED BIGINT"  # in Avro's mode long the message has the 64 bits with a sign
+                assert value is None or 0 <= value < 1 << 64
             assert plain(value, kind) == plain(theirs[name], kind), (name, kind)
         assert set(mine or {}) == set(theirs or {})
 
@@ -156,3 +162,52 @@ def test_avro_decoder_with_something_else_names_the_record(key: bytes) -> None:
     position = Position(Ts(9), PositionClass.ROW, Ts(5), RowOp.DELETE, b"k")
     with pytest.raises(MessageError, match=r"topic=t, partition=3, offset=1"):
         AvroDecoder(dict[int, str]().__getitem__)(StreamRecord(PLACE, 1, key, None, position.encode()), position)
+
+
+ID = {"name": "id", "type": {"type": "long", "connect.parameters": {"tidb_type": "BIGINT UNSIGNED"}}}
+
+
+def avro_row(
+    op: RowOp, key: Mapping[str, Any], value: Mapping[str, Any] | None = None, *fields: Mapping[str, Any]
+) -> Row:
+    """Read a row of ``d.t`` out of a message with a schema like those that TiCDC registers."""
+    schema = {"type": "record", "name": "t", "namespace": "default.d"}
+    schemas = [{**schema, "fields": [ID]}, {**schema, "fields": list(fields)}]
+
+    def datum(schema_id: int, content: Mapping[str, Any]) -> bytes:
+        out = io.BytesIO()
+        fastavro.schemaless_writer(out, fastavro.parse_schema(schemas[schema_id]), dict(content))
+        return b"\0" + schema_id.to_bytes(4, "big") + out.getvalue()
+
+    position = Position(Ts(9), PositionClass.ROW, Ts(5), op, b"k")
+    record = StreamRecord(PLACE, 1, datum(0, key), None if value is None else datum(1, value), position.encode())
+    row = AvroDecoder(lambda schema_id: json.dumps(schemas[schema_id]))(record, position)
+    assert isinstance(row, Row)
+    return row
+
+
+@pytest.mark.parametrize(
+    ("avro_type", "written", "number"),
+    [
+        ("long", -1, 18446744073709551615),
+        ("long", -9223372036854775808, 9223372036854775808),
+        ("long", 9223372036854775807, 9223372036854775807),
+        ("string", "18446744073709551615", 18446744073709551615),
+        ("string", "7", 7),
+        ("long", None, None),
+    ],
+)
+def test_avro_decoder_of_an_unsigned_bigint_gives_its_number_in_both_modes(
+    avro_type: str, written: int | str | None, number: int | None
+) -> None:
+    kind = {"type": avro_type, "connect.parameters": {"tidb_type": "BIGINT UNSIGNED"}}
+    field = {"name": "u", "type": ["null", kind], "default": None}
+    signed = {"name": "s", "type": {"type": "long", "connect.parameters": {"tidb_type": "BIGINT"}}}
+    row = avro_row(RowOp.INSERT, {"id": -2}, {"id": -2, "u": written, "s": -3}, ID, field, signed)
+    assert row.columns == {"id": 18446744073709551614, "u": number, "s": -3}
+    assert row.key == (18446744073709551614,)
+
+
+def test_avro_decoder_of_a_delete_gives_the_number_of_an_unsigned_key() -> None:
+    row = avro_row(RowOp.DELETE, {"id": -2})
+    assert (row.op, row.key) == ("delete", (18446744073709551614,))

@@ -16,8 +16,11 @@ from edges.registry.access import RegistryAccess
 from schemas.json_text import read_json
 from schemas.sink.position import Position, PositionClass, RowOp
 
+_BEFORE: Final = "_ticdc_before"
+"""The row before (``avro-include-before-value``); a DELETE has it as its columns, too."""
 _EXTENSION: Final = frozenset(
     {
+        _BEFORE,
         "_tidb_op",
         "_tidb_commit_ts",
         "_tidb_commit_physical_time",
@@ -118,11 +121,13 @@ class AvroDecoder:
             if record.value is not None:
                 op = _OPS[position.op]
                 row, schema = self._read(record.value)
+            before = row.get(_BEFORE) if op == "update" else None
             return Row(
                 schema=schema.schema,
                 table=schema.table,
                 op=op,
                 columns=schema.values(row),
+                old=None if before is None else schema.values(before),
                 key_names=tuple(key),
                 types=schema.types,
                 **stamps,

@@ -29,7 +29,7 @@ class Row:
     columns: Mapping[str, Any]
     """After the change; of a DELETE what the message has of the row that went: all of it, or the handle key."""
     old: Mapping[str, Any] | None = None
-    """Before an update, as far as the message has it; Avro has nothing."""
+    """Before an update, as far as the message has it: in Avro with ``avro-include-before-value`` alone."""
     key_names: tuple[str, ...] = ()
     """Of the handle key: the primary key, or the unique key that stands for it."""
     types: Mapping[str, str] = field(default_factory=dict, repr=False)

@@ -211,3 +211,25 @@ def test_avro_decoder_of_an_unsigned_bigint_gives_its_number_in_both_modes(
 def test_avro_decoder_of_a_delete_gives_the_number_of_an_unsigned_key() -> None:
     row = avro_row(RowOp.DELETE, {"id": -2})
     assert (row.op, row.key) == ("delete", (18446744073709551614,))
+
+
+@pytest.mark.parametrize(
+    ("op", "before", "old"),
+    [
+        (RowOp.INSERT, None, None),
+        (RowOp.UPDATE, {"id": 1, "u": -2}, {"id": 1, "u": 18446744073709551614}),
+        (RowOp.DELETE, {"id": 1, "u": -1}, None),
+    ],
+)
+def test_avro_decoder_of_a_row_with_the_one_before_gives_it_as_old_of_an_update(
+    op: RowOp, before: Mapping[str, Any] | None, old: Mapping[str, Any] | None
+) -> None:
+    fields = [ID, {**ID, "name": "u"}]
+    record = {"type": "record", "name": "t_before", "namespace": "default.d", "fields": fields}
+    before_field = {"name": "_ticdc_before", "type": ["null", record], "default": None}
+    value = {"id": 1, "u": -1, "_ticdc_before": before}
+    row = avro_row(op, {"id": 1}, value, *fields, before_field)
+    assert row.op == op.name.lower()
+    assert row.columns == {"id": 1, "u": 18446744073709551615}
+    assert row.old == old
+    assert row.types == {"id": "BIGINT UNSIGNED", "u": "BIGINT UNSIGNED"}

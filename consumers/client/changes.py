@@ -31,7 +31,9 @@ class Row:
     old: Mapping[str, Any] | None = None
     """Before an update, as far as the message has it: in Avro with ``avro-include-before-value`` alone."""
     key_names: tuple[str, ...] = ()
-    """Of the handle key: the primary key, or the unique key that stands for it."""
+    """Of the handle key: the primary key, or the unique key that stands for it. canal-json names a primary key alone:
+    empty for a table that has none.
+    """
     types: Mapping[str, str] = field(default_factory=dict, repr=False)
     """TiDB's name of each column's type, as far as the message tells it: ``int unsigned``, ``enum('a')``, ``enum``."""
 
@@ -42,7 +44,7 @@ class Row:
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """The values of the handle key, of a row as it is after the change."""
+        """The values of :attr:`key_names`, of a row as it is after the change; empty for every row where those are."""
         return tuple(self.columns.get(name) for name in self.key_names)
 
 

@@ -29,9 +29,15 @@ class KeyedTable(Generic[Kept]):
     ``initial = "snapshot"``, or from the table's creation on. The table needs a key.
     """
 
-    def __init__(self, schema: str, table: str) -> None:
-        """Begin with nothing; ``schema`` and ``table`` are as the topic's messages name them."""
-        self.schema, self.table = schema, table
+    def __init__(self, schema: str, table: str, *, key: Sequence[str] = ()) -> None:
+        """Begin with nothing.
+
+        Args:
+            schema, table: as the topic's messages name them.
+            key: columns that tell rows apart, where messages do not say: canal-json names a primary key alone, and no
+                unique key that stands for it.
+        """
+        self.schema, self.table, self._key = schema, table, tuple(key)
         self.rows: dict[Key, Kept] = {}
         self.watermark_ts = Ts(0)
         self._lost = ""
@@ -115,29 +121,40 @@ class KeyedTable(Generic[Kept]):
             self._lost = ddl.query
 
     def _row(self, row: Row) -> None:
-        if not row.key_names:
-            raise ProofLostError("a row has no key", table=f"{self.schema}.{self.table}", commit_ts=row.commit_ts)
+        names = row.key_names or self._key
+        lacking = [name for name in names if name not in row.columns]
+        if not names or lacking:
+            raise ProofLostError(
+                f"a row lacks columns of the key: {', '.join(lacking)}"
+                if names
+                else "a row has no key; which columns tell rows apart (key)?",
+                table=f"{self.schema}.{self.table}",
+                commit_ts=row.commit_ts,
+            )
         self._is_partial = self._is_partial or row.is_image
         if row.old is not None:
-            self.rows.pop(tuple(row.old.get(name, row.columns.get(name)) for name in row.key_names), None)
+            self.rows.pop(tuple(row.old.get(name, row.columns[name]) for name in names), None)
+        key = tuple(row.columns[name] for name in names)
         if row.op == "delete":
-            self.rows.pop(row.key, None)
+            self.rows.pop(key, None)
         else:
-            self.rows[row.key] = self.kept(row)
+            self.rows[key] = self.kept(row)
 
 
 class MaterialisedTable(KeyedTable[Mapping[str, Any]]):
     """All of each row, and the proof of what is there."""
 
-    def __init__(self, schema: str, table: str, *, types: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, schema: str, table: str, *, types: Mapping[str, str] | None = None, key: Sequence[str] = ()
+    ) -> None:
         """Begin with nothing.
 
         Args:
-            schema, table: as the topic's messages name them.
+            schema, table, key: as of every :class:`KeyedTable`.
             types: of columns whose messages do not say enough: ``{"state": "enum('new','paid')"}``. canal-json names
                 ENUM, SET and BIT in full with ``content-compatible`` alone.
         """
-        super().__init__(schema, table)
+        super().__init__(schema, table, key=key)
         self._given = dict(types or {})
         self._types: dict[str, str] = {}
 

@@ -18,7 +18,7 @@ class TopicTable(KeyedTable[HashedRow]):
 
     def __init__(self, name: Name, compared: Compared) -> None:
         """``name`` is the table's in messages; ``compared`` its columns at the source."""
-        super().__init__(*name)
+        super().__init__(*name, key=[column.name for column in compared.key])
         self.compared = compared
         self.missing: frozenset[str] = frozenset()
         """Columns of the source that some message lacks."""

@@ -139,6 +139,27 @@ def test_materialised_table_while_rows_below_its_watermark_come_has_no_proof_and
     assert table.proof().rows == 3
 
 
+def of_unique_key(op: Literal["insert", "update", "delete"], columns: Mapping[str, Any], **more: Any) -> Row:
+    """A row in canal-json of a table whose key is a NOT NULL unique key: ``pkNames`` is empty."""
+    return replace(row(op, columns, **more), key_names=())
+
+
+def test_materialised_table_whose_messages_name_no_key_goes_by_the_one_that_is_given() -> None:
+    table = MaterialisedTable("d", "t", key=["id"])
+    table.apply(batch(5, *(of_unique_key("insert", {"id": number, "s": "x", "f": 1.5}) for number in (1, 2, 3))))
+    table.apply(batch(6, of_unique_key("delete", {"id": 2})))
+    table.apply(batch(7, of_unique_key("update", {"id": 4, "s": "x", "f": 1.5}, old={"id": 3})))
+    assert table.proof() == expected("31,78,312E35", "34,78,312E35")
+
+
+@pytest.mark.parametrize(
+    ("key", "said"), [((), "a row has no key"), (("id", "code"), r"a row lacks columns of the key: code \(")]
+)
+def test_materialised_table_refuses_rows_that_nothing_tells_apart(key: tuple[str, ...], said: str) -> None:
+    with pytest.raises(ProofLostError, match=said):
+        MaterialisedTable("d", "t", key=key).apply(batch(5, of_unique_key("delete", {"id": 1})))
+
+
 def noted(ts: int, note: ImageNote, *changes: Row | Ddl) -> ChangeBatch:
     return ChangeBatch(
         watermark_ts=Ts(ts), changes=changes, images_left=note.left, whole=note.whole, waiting=note.waiting

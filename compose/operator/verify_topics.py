@@ -13,6 +13,7 @@ from consumers.verify.topic_check import TopicCheck, topic_tables
 from edges.kafka.clients import kafka_consumer
 from edges.kafka.errors import address_of
 from edges.kafka.offsets import partition_bounds
+from schemas.avro_name import sanitize_name
 from schemas.config.client_options import librdkafka_options
 from schemas.config.settings import ChangefeedConfig
 from schemas.errors import ConfigError
@@ -64,7 +65,10 @@ def topic_check(  # what a check takes, once
     """
     check_protocol(config)
     options, feed = librdkafka_options(config), compile_feed(config, namespace)
-    tables = topic_tables(pairs, source)
+    if config.protocol == "avro":
+        tables = topic_tables(pairs, source, name_of=sanitize_name, others=_names(feed, source))
+    else:
+        tables = topic_tables(pairs, source)
     topics = _topics(feed, pairs)
     cut_off = _cut_off(options, set(topics.values()))
     for name, topic in topics.items():
@@ -86,8 +90,14 @@ def topic_check(  # what a check takes, once
 
 
 def _topics(feed: CompiledFeed, pairs: Sequence[TablePair]) -> dict[Name, str]:
-    """Return the topic of each table, by its name in messages."""
+    """Return the topic of each table, by its name at the destination."""
     return {pair.destination: feed.topic(*pair.source) for pair in pairs}
+
+
+def _names(feed: CompiledFeed, source: SourceAt) -> list[Name]:
+    """Return what all tables of a changefeed are called at the destination."""
+    with source(Ts(0)) as now:
+        return [feed.routes.name(*name) for name in now.tables() if feed.contains(*name, eligible=True)]
 
 
 def _cut_off(options: Mapping[str, object], topics: Collection[str]) -> set[str]:

@@ -1,8 +1,12 @@
-"""Avro messages (TiCDC's form of Confluent's) as changes; schemas come from the registry, each id once."""
+"""Avro messages (TiCDC's form of Confluent's) as changes; schemas come from the registry, each id once.
+
+Avro allows few characters in names, so rows call schemas, tables and columns by other ones. DDL and what watermarks say
+of images have the real ones; here all go by those of the rows.
+"""
 
 import io
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final, Self
@@ -13,7 +17,9 @@ from consumers.client.changes import Change, Ddl, Op, Row
 from consumers.client.core.partition import StreamRecord
 from consumers.client.errors import MessageError, StreamUnavailableError
 from edges.registry.access import RegistryAccess
+from schemas.avro_name import sanitize_name
 from schemas.json_text import read_json
+from schemas.sink.image_note import ImageNote, TableName
 from schemas.sink.position import Position, PositionClass, RowOp
 
 _BEFORE: Final = "_ticdc_before"
@@ -114,7 +120,8 @@ class AvroDecoder:
         try:
             if position.position_class is PositionClass.DDL:
                 raw = read_json((record.value or b"")[1:])
-                return Ddl(schema=raw["schema"], table=raw["table"], query=raw["query"], **stamps)
+                schema_name, table_name = sanitize_name(raw["schema"]), sanitize_name(raw["table"])
+                return Ddl(schema=schema_name, table=table_name, query=raw["query"], **stamps)
             key, schema = self._read(record.key or b"")
             op: Op = "delete"
             row = key
@@ -142,6 +149,14 @@ class AvroDecoder:
                 reason=repr(error),
             ) from error
 
+    def images(self, note: ImageNote) -> ImageNote:
+        """Return what a watermark says of images, by the names that rows have; where two tables have one of them, and
+        one waits, both do.
+        """
+        waiting = None if note.waiting is None else _sanitized(note.waiting)
+        whole = tuple(name for name in _sanitized(note.whole) if name not in (waiting or ()))
+        return ImageNote(note.left, whole, waiting)
+
     def _read(self, datum: bytes) -> tuple[dict[str, Any], _RecordSchema]:
         magic, schema_id = _HEAD.unpack_from(datum)
         if magic != 0:
@@ -151,6 +166,10 @@ class AvroDecoder:
             return dict(fastavro.schemaless_reader(io.BytesIO(datum[_HEAD.size :]), schema.parsed, None)), schema
         except Exception as error:  # as above
             raise ValueError(f"not of schema {schema_id}: {error!r}") from error
+
+
+def _sanitized(names: Iterable[TableName]) -> tuple[TableName, ...]:
+    return tuple(dict.fromkeys((sanitize_name(schema), sanitize_name(table)) for schema, table in names))
 
 
 def _unsigned(value: int | str) -> int:

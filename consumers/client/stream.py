@@ -24,7 +24,7 @@ from edges.kafka.errors import KafkaSettingsError
 from schemas.errors import ConfigError
 from schemas.ids import Ts
 from schemas.json_text import read_json
-from schemas.sink.image_note import IMAGES_HEADER
+from schemas.sink.image_note import IMAGES_HEADER, ImageNote
 from schemas.sink.position import POSITION_HEADER, Position, decode_position
 
 PENDING_BYTES_MAX = 256 << 20
@@ -34,9 +34,10 @@ REQUEST_S = 15.0
 
 
 class Decoder(Protocol):
-    """Turns a row or a DDL message into a change."""
+    """Turns a row or a DDL message into a change, and what watermarks say of images into its names of tables."""
 
     def __call__(self, record: StreamRecord, position: Position) -> Change: ...
+    def images(self, note: ImageNote) -> ImageNote: ...
 
 
 class ChangeStream:
@@ -168,13 +169,14 @@ class ChangeStream:
 
     def _batch(self, released: Released) -> ChangeBatch:
         changes = tuple(self._decode(record, decode_position(record.position)) for record in released.records)
+        images = self._decode.images(released.images)
         return ChangeBatch(
             watermark_ts=released.watermark_ts,
             changes=changes,
             positions=released.positions,
-            images_left=released.images.left,
-            whole=released.images.whole,
-            waiting=released.images.waiting,
+            images_left=images.left,
+            whole=images.whole,
+            waiting=images.waiting,
         )
 
     def _take(self, message: Any) -> None:

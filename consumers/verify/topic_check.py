@@ -9,8 +9,9 @@ it.
 """
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from consumers.client.changes import Change, ChangeBatch
 from consumers.client.errors import ProofLostError
@@ -26,6 +27,8 @@ from schemas.ids import Ts
 from schemas.state_proof.proof_sql import Dialect
 
 RETRY_S = 0.2
+T = TypeVar("T", bound=Hashable)
+NameOf = Callable[[str], str]
 Poll = Callable[[float], ChangeBatch | None]
 """Returns the next batch of the topics, or None after so many seconds."""
 
@@ -35,7 +38,7 @@ class TopicTables:
     """Tables of a changefeed as its topics have them. Mutable."""
 
     tables: dict[Name, TopicTable]
-    """By their names in messages."""
+    """By their names at the destination."""
     watermark_ts: Ts = Ts(0)
     lost: dict[Name, str] = field(default_factory=dict)
     """Why a table cannot be read from its topic."""
@@ -61,18 +64,29 @@ class TopicTables:
             of_table.setdefault((change.schema, change.table), []).append(change)
         for name, table in self.tables.items():
             try:
-                table.apply(replace(batch, changes=tuple(of_table.get(name, ()))))
+                table.apply(replace(batch, changes=tuple(of_table.get((table.schema, table.table), ()))))
             except ProofLostError as error:
                 self.lost[name] = str(error)
         self.watermark_ts = max(self.watermark_ts, batch.watermark_ts)
 
 
-def topic_tables(pairs: Iterable[TablePair], source: SourceAt) -> TopicTables:
+def topic_tables(
+    pairs: Sequence[TablePair], source: SourceAt, *, name_of: NameOf = str, others: Iterable[Name] = ()
+) -> TopicTables:
     """Return a changefeed's tables, none of which has been read, with the columns that the source has now.
 
-    A column of a type without text makes its table one that is not compared; so does the lack of a key.
+    A column of a type without text makes its table one that is not compared; so do the lack of a key, and two tables or
+    columns that messages call by one name.
+
+    Args:
+        pairs: what is to be read.
+        source: opens the source.
+        name_of: returns what messages call a schema, table or column.
+        others: names at the destination of all tables of the changefeed; these may be among them.
     """
     tables, lost = dict[Name, TopicTable](), dict[Name, str]()
+    names = {pair.destination: None for pair in pairs} | dict.fromkeys(others)
+    alike = _alike(names, lambda name: (name_of(name[0]), name_of(name[1])))
     with source(Ts(0)) as now:
         for pair in pairs:
             try:
@@ -80,11 +94,25 @@ def topic_tables(pairs: Iterable[TablePair], source: SourceAt) -> TopicTables:
             except ConfigError as error:
                 lost[pair.destination] = str(error)
                 continue
+            columns = _alike([column.name for column in what.columns], name_of)
             if not what.has_key:
                 lost[pair.destination] = "rows of a table without a key cannot be told apart in a topic"
-                continue
-            tables[pair.destination] = TopicTable(pair.destination, what)
+            elif pair.destination in alike:
+                several = ", ".join(sorted(".".join(name) for name in alike[pair.destination]))
+                lost[pair.destination] = f"messages have one name for several tables: {several}"
+            elif columns:
+                lost[pair.destination] = f"messages have one name for several columns: {', '.join(columns)}"
+            else:
+                tables[pair.destination] = TopicTable(pair.destination, what, name_of)
     return TopicTables(tables, lost=lost)
+
+
+def _alike(names: Iterable[T], name_of: Callable[[T], T]) -> dict[T, list[T]]:
+    """Return the names that become one with another, each with all that do."""
+    alike: dict[T, list[T]] = {}
+    for name in names:
+        alike.setdefault(name_of(name), []).append(name)
+    return {name: several for several in alike.values() if len(several) > 1 for name in several}
 
 
 def compared_columns(source: SideReader, table: Name) -> Compared:

@@ -1,7 +1,7 @@
 """The side of a comparison that is a changefeed's topics: of each row its hash and its key, in memory."""
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 
 from consumers.client.changes import Row
@@ -9,17 +9,19 @@ from consumers.client.materialised import KeyedTable
 from consumers.verify.core.columns import Compared
 from consumers.verify.core.differences import HashedRow
 from consumers.verify.reader import ColumnRange, Name
-from schemas.state_proof.proof_sql import ProofColumn
 from schemas.state_proof.row_text import TableProof, row_hash, value_text
 
 
 class TopicTable(KeyedTable[HashedRow]):
     """A table by its messages, each row hashed as the source hashes it; types are the source's."""
 
-    def __init__(self, name: Name, compared: Compared) -> None:
-        """``name`` is the table's in messages; ``compared`` its columns at the source."""
-        super().__init__(*name, key=[column.name for column in compared.key])
+    def __init__(self, name: Name, compared: Compared, name_of: Callable[[str], str] = str) -> None:
+        """``name`` is the table's at the destination; ``compared`` its columns at the source; ``name_of`` returns what
+        messages call a schema, table or column.
+        """
+        super().__init__(*map(name_of, name), key=[name_of(column.name) for column in compared.key])
         self.compared = compared
+        self._columns = [(column, name_of(column.name)) for column in compared.columns]
         self.missing: frozenset[str] = frozenset()
         """Columns of the source that some message lacks."""
 
@@ -29,10 +31,10 @@ class TopicTable(KeyedTable[HashedRow]):
         Raises:
             CorruptDataError: a value is none of its column's type.
         """
-        lacking = {column.name for column in self.compared.columns} - row.columns.keys()
+        lacking = {column.name for column, name in self._columns if name not in row.columns}
         if lacking:
             self.missing |= lacking
-        texts = {column.name: _text(column, row) for column in self.compared.columns}
+        texts = {column.name: value_text(column.kind, row.columns.get(name)) for column, name in self._columns}
         key = tuple(_shown(texts[column.name]) for column in self.compared.key)
         return HashedRow(row_hash(tuple(texts.values())), key)
 
@@ -85,10 +87,6 @@ class TopicSide:
 
 def _first(row: HashedRow) -> int:
     return int(row.key[0] or 0)
-
-
-def _text(column: ProofColumn, row: Row) -> bytes | None:
-    return value_text(column.kind, row.columns.get(column.name))
 
 
 def _shown(text: bytes | None) -> str | None:

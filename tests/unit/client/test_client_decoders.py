@@ -16,6 +16,7 @@ from consumers.client.changes import Ddl, Row
 from consumers.client.core.partition import PartitionKey, StreamRecord
 from consumers.client.errors import MessageError
 from schemas.ids import Ts
+from schemas.sink.image_note import ImageNote
 from schemas.sink.position import Position, PositionClass, RowOp
 from tests.support.recorded.recording import oracle
 from tests.support.topics.materialise import message_of, plain
@@ -155,6 +156,18 @@ def test_avro_decoder_reads_a_whole_number_as_the_default_of_a_double() -> None:
     change = AvroDecoder(texts.__getitem__)(StreamRecord(PLACE, 1, key, value, position.encode()), position)
     assert isinstance(change, Row)
     assert change.columns == {"id": 1, "v": 2.5}
+
+
+def test_avro_decoder_of_a_ddl_and_of_a_note_of_images_names_tables_as_rows_do() -> None:
+    decoder = AvroDecoder(dict[int, str]().__getitem__)
+    value = b'\x01{"query":"TRUNCATE TABLE `1-o`","type":11,"schema":"my.shop","table":"1-o","commitTs":9}'
+    position = Position(Ts(9), PositionClass.DDL, Ts(8))
+    ddl = decoder(StreamRecord(PLACE, 1, None, value, position.encode()), position)
+    assert ddl == Ddl(schema="my_shop", table="_1_o", query="TRUNCATE TABLE `1-o`", commit_ts=Ts(9), start_ts=Ts(8))
+    note = ImageNote(2, (("d", "a-b"), ("d", "c-d")), (("d", "a_b"), ("d", "e f")))
+    # Two tables go by a_b, and of one rows are still to come.
+    assert decoder.images(note) == ImageNote(2, (("d", "c_d"),), (("d", "a_b"), ("d", "e_f")))
+    assert decoder.images(ImageNote(300, (("d", "ü"),))) == ImageNote(300, (("d", "_"),))
 
 
 @pytest.mark.parametrize("key", [b"", b"\x01abcd", b"\x00\x00\x00\x00\x09rest"])

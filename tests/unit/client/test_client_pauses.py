@@ -11,7 +11,9 @@ from confluent_kafka import TopicPartition
 
 from consumers.client import ChangeStream
 from consumers.client import stream as client_stream
+from consumers.client.core.partition import StreamRecord
 from schemas.ids import Ts
+from schemas.sink.image_note import ImageNote
 from schemas.sink.position import POSITION_HEADER, Position, PositionClass
 
 TOPIC = "orders"
@@ -64,6 +66,16 @@ class PausingConsumer:
         self.paused -= {each.partition for each in partitions}
 
 
+class Offsets:
+    """Decodes a record into its offset and ts."""
+
+    def __call__(self, record: StreamRecord, position: Position) -> Any:
+        return record.offset, position.commit_ts
+
+    def images(self, note: ImageNote) -> ImageNote:
+        return ImageNote(note.left, (("d", "whole"),), (("d", "waiting"),))
+
+
 def _message(partition: int, offset: int, position: Position) -> Any:
     parts: dict[str, Any] = {"error": None, "topic": TOPIC, "partition": partition, "offset": offset, "key": None}
     parts |= {"value": b"{}", "headers": [(POSITION_HEADER, position.encode())]}
@@ -75,7 +87,7 @@ def test_partition_that_was_paused_and_comes_back_from_another_member_is_read(mo
     consumer = PausingConsumer({0: [row, high], 1: []}, dealt=[[0, 1]])
     monkeypatch.setattr(client_stream, "kafka_consumer", lambda settings: consumer if settings else None)
     stream = ChangeStream("nowhere", [TOPIC], group="g", pending_bytes_max=1)
-    monkeypatch.setattr(stream, "_decode", lambda record, position: (record.offset, position.commit_ts))
+    monkeypatch.setattr(stream, "_decode", Offsets())
     assert stream.poll(0.0) is None
     assert consumer.paused == {0}, "its row waits for the other partition's watermark"
     consumer.dealt = [[1]]
@@ -88,3 +100,13 @@ def test_partition_that_was_paused_and_comes_back_from_another_member_is_read(mo
     assert batch.watermark_ts == 20
     changes: tuple[Any, ...] = batch.changes
     assert changes == ((0, 5),)
+
+
+def test_batch_says_of_images_what_its_protocols_decoder_makes_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    consumer = PausingConsumer({0: [Position(Ts(20), PositionClass.WATERMARK)]}, dealt=[[0]])
+    monkeypatch.setattr(client_stream, "kafka_consumer", lambda settings: consumer if settings else None)
+    stream = ChangeStream("nowhere", [TOPIC], group="g")
+    monkeypatch.setattr(stream, "_decode", Offsets())
+    batch = stream.poll(0.0)
+    assert batch is not None
+    assert (batch.images_left, batch.whole, batch.waiting) == (0, (("d", "whole"),), (("d", "waiting"),))

@@ -1,12 +1,15 @@
 """Tables as ``tidebus verify`` reads them from topics, against hashes made here by hashlib alone."""
 
 import hashlib
-from collections.abc import Mapping
-from typing import Any, Literal
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, Literal, cast
 
 from consumers.client.changes import ChangeBatch, Ddl, Row
 from consumers.verify.core.columns import ColumnRow, Compared, KeyRow, compared
-from consumers.verify.topic_check import TopicTables
+from consumers.verify.table_check import SourceAt, TablePair
+from consumers.verify.topic_check import TopicTables, topic_tables
 from consumers.verify.topic_side import TopicTable
 from schemas.ids import Ts
 from schemas.state_proof.proof_sql import Dialect
@@ -48,3 +51,53 @@ def test_topic_table_whose_messages_name_no_key_goes_by_the_sources_unique_key()
     assert not tables.lost
     assert hashes(table) == sorted([hashed("31,78"), hashed("33,78")])
     assert sorted(row.key for row in table.rows.values()) == [("1",), ("3",)]
+
+
+def sanitized(name: str) -> str:
+    """As Avro's schemas have names, of those below."""
+    return {"order-lines": "order_lines", "a-b": "a_b", "my-shop": "my_shop"}.get(name, name)
+
+
+class Source:
+    """Tables of a TiDB, each with its columns; the first is the key."""
+
+    def __init__(self, tables: Mapping[tuple[str, str], Mapping[str, str]]) -> None:
+        self._tables = tables
+
+    def columns(self, table: tuple[str, str]) -> list[ColumnRow]:
+        return [ColumnRow(name, kind, "") for name, kind in self._tables[table].items()]
+
+    def keys(self, table: tuple[str, str]) -> list[KeyRow]:
+        return [KeyRow("PRIMARY", next(iter(self._tables[table])), False)]
+
+    @contextmanager
+    def at(self, ts: Ts) -> Iterator["Source"]:
+        yield self
+
+
+def read_tables(tables: Mapping[tuple[str, str], Mapping[str, str]], *wanted: tuple[str, str]) -> TopicTables:
+    pairs = [TablePair(source=name, destination=name, partition_of=lambda _: 0) for name in wanted or tables]
+    return topic_tables(pairs, cast("SourceAt", Source(tables).at), name_of=sanitized, others=tables)
+
+
+def test_topic_tables_of_messages_with_other_names_find_rows_ddl_and_images_by_these() -> None:
+    name = ("my-shop", "order-lines")
+    tables = read_tables({name: {"a-b": "int", "s": "varchar(9)"}})
+    table = tables.tables[name]
+    ddl = Ddl(schema="my_shop", table="order_lines", query="TRUNCATE TABLE `x`", commit_ts=Ts(2), start_ts=Ts(1))
+    rows = [row("order_lines", {"a_b": number, "s": "x"}, "a_b", schema="my_shop") for number in (1, 2)]
+    tables.apply(replace(batch(rows[0], ddl, rows[1]), images_left=1, waiting=(("my_shop", "order_lines"),)))
+    assert (hashes(table), table.missing, table.is_whole) == ([hashed("32,78")], frozenset(), False)
+    tables.apply(replace(batch(), whole=(("my_shop", "order_lines"),)))
+    assert table.is_whole
+    assert not tables.lost
+
+
+def test_topic_tables_whose_messages_have_one_name_for_two_are_not_compared() -> None:
+    both = {("d", "order-lines"): {"id": "int"}, ("d", "order_lines"): {"id": "int"}}
+    said = "messages have one name for several tables: d.order-lines, d.order_lines"
+    for wanted in ((), (("d", "order-lines"),)):
+        tables = read_tables({**both, ("d", "t"): {"id": "int"}}, *wanted)
+        assert tables.lost == dict.fromkeys(wanted or both, said)
+    columns = read_tables({("d", "t"): {"id": "int", "a-b": "int", "a_b": "int"}})
+    assert columns.lost == {("d", "t"): "messages have one name for several columns: a-b, a_b"}

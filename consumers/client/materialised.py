@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, Generic, Self, TypeVar
 
 from consumers.client.changes import ChangeBatch, Ddl, Row
+from consumers.client.core.other_ddl import Effect, effect_on
 from consumers.client.errors import ProofLostError
 from consumers.client.stream import ChangeStream
 from schemas.ids import Ts
@@ -65,20 +66,22 @@ class KeyedTable(Generic[Kept]):
         return not self._is_partial
 
     def apply(self, batch: ChangeBatch) -> None:
-        """Take a batch in; what it says of other tables is passed over."""
+        """Take a batch in; of other tables it looks at DDL alone, which may be of this one too."""
         if not self._is_begun:
             self._is_begun, self._is_partial = True, batch.images_left > 0
-        mine = [change for change in batch.changes if (change.schema, change.table) == (self.schema, self.table)]
-        for change in mine:
+        has_mine = False
+        for change in batch.changes:
+            is_mine = (change.schema, change.table) == (self.schema, self.table)
+            has_mine = has_mine or is_mine
             if isinstance(change, Ddl):
-                self._ddl(change)
-            else:
+                self._ddl(change) if is_mine else self._other_ddl(change)
+            elif is_mine:
                 self._row(change)
         is_whole = batch.is_whole(self.schema, self.table)
         self._is_partial = self._is_partial if is_whole is None else not is_whole
         if batch.watermark_ts >= self.watermark_ts:
             self.watermark_ts, self._is_behind = batch.watermark_ts, False
-        elif mine:
+        elif has_mine:
             self._is_behind = True
 
     def check_proven(self) -> None:
@@ -119,6 +122,14 @@ class KeyedTable(Generic[Kept]):
             self._is_partial = self._is_partial or ddl.commit_ts == ddl.start_ts
         elif not _KEEPS_ROWS.match(ddl.query):
             self._lost = ddl.query
+
+    def _other_ddl(self, ddl: Ddl) -> None:
+        match effect_on((self.schema, self.table), (ddl.schema, ddl.table), ddl.query):
+            case Effect.EMPTIED:
+                self.rows.clear()
+                self._lost = ""
+            case Effect.UNKNOWN:
+                self._lost = ddl.query
 
     def _row(self, row: Row) -> None:
         names = row.key_names or self._key

@@ -11,9 +11,10 @@ it.
 import time
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from heapq import merge
 from typing import TypeVar
 
-from consumers.client.changes import Change, ChangeBatch
+from consumers.client.changes import ChangeBatch, Ddl
 from consumers.client.errors import ProofLostError
 from consumers.verify.core.columns import Compared, compared
 from consumers.verify.core.outcome import TableOutcome, Verdict
@@ -59,12 +60,17 @@ class TopicTables:
 
     def apply(self, batch: ChangeBatch) -> None:
         """Take a batch in."""
-        of_table: dict[Name, list[Change]] = {}
-        for change in batch.changes:
-            of_table.setdefault((change.schema, change.table), []).append(change)
+        of_table: dict[Name, list[int]] = {}
+        ddl = []
+        for number, change in enumerate(batch.changes):
+            if isinstance(change, Ddl):
+                ddl.append(number)  # for all: it may be of more tables than its message names
+            else:
+                of_table.setdefault((change.schema, change.table), []).append(number)
         for name, table in self.tables.items():
+            numbers = merge(ddl, of_table.get((table.schema, table.table), ()))
             try:
-                table.apply(replace(batch, changes=tuple(of_table.get((table.schema, table.table), ()))))
+                table.apply(replace(batch, changes=tuple(batch.changes[number] for number in numbers)))
             except ProofLostError as error:
                 self.lost[name] = str(error)
         self.watermark_ts = max(self.watermark_ts, batch.watermark_ts)

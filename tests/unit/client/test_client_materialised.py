@@ -1,6 +1,8 @@
 """A table made of batches, and its proof, against hashes made here by hashlib alone."""
 
+import base64
 import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal
@@ -18,6 +20,7 @@ from schemas.ids import Ts
 from schemas.sink.image_note import NOTHING_TO_COME, ImageNote
 from schemas.sink.position import Position, PositionClass, RowOp
 from schemas.state_proof.row_text import TableProof
+from tests.support.recorded.recording import oracle
 
 TYPES = {"id": "bigint unsigned", "s": "varchar(9)", "f": "float"}
 
@@ -137,6 +140,102 @@ def test_materialised_table_while_rows_below_its_watermark_come_has_no_proof_and
         table.proof()
     table.apply(batch(5))
     assert table.proof().rows == 3
+
+
+def of_other(schema: str, table: str, query: str) -> Ddl:
+    return Ddl(schema=schema, table=table, query=query, commit_ts=Ts(2), start_ts=Ts(1))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        of_other("d", "p", "ALTER TABLE `d`.`p` EXCHANGE PARTITION `p1` WITH TABLE `d`.`t`"),
+        of_other("e", "p", "alter table p exchange partition p1 with table D . T"),
+        of_other("e", "u", "RENAME TABLE `d`.`t` TO `e`.`u`"),
+        of_other("d", "u", "RENAME TABLE `t` TO `u`"),
+        of_other("e", "u", "RENAME TABLE `t` TO `e`.`u`"),
+        of_other("d", "u", "ALTER TABLE `t` RENAME AS `u`"),
+        of_other("d", "u", "RENAME TABLE `a` TO `u`, `t` TO `a`"),
+        of_other("d", "u", "FLASHBACK TABLE `t` TO `u`"),
+        of_other("d", "", "FLASHBACK DATABASE `d`"),
+        of_other("e", "", "FLASHBACK DATABASE `d` TO `e`"),
+        of_other("D", "", "DROP DATABASE `D`"),
+    ],
+    ids=lambda ddl: ddl.query,
+)
+def test_materialised_table_after_a_ddl_of_another_table_that_names_it_has_no_proof(other: Ddl) -> None:
+    table = filled()
+    table.apply(batch(6, other))
+    with pytest.raises(ProofLostError, match="materialise the table anew"):
+        table.proof()
+    table.apply(batch(8, ddl("CREATE TABLE `t` (`id` INT PRIMARY KEY)")))
+    assert table.proof() == TableProof()
+
+
+def test_materialised_table_of_names_that_avro_changed_goes_by_what_the_statement_has() -> None:
+    table = MaterialisedTable("my_shop", "order_lines")
+    table.apply(batch(6, of_other("my_shop", "old", "RENAME TABLE `my-shop`.`order-lines` TO `my-shop`.`old`")))
+    with pytest.raises(ProofLostError, match="materialise the table anew"):
+        table.proof()
+
+
+@pytest.mark.parametrize("query", ["DROP DATABASE `d`", "drop schema d"])
+def test_materialised_table_whose_schema_is_dropped_is_empty(query: str) -> None:
+    table = filled()
+    table.apply(batch(6, of_other("d", "", query)))
+    assert table.proof() == TableProof()
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        of_other("e", "", "DROP DATABASE `e`"),
+        of_other("d", "", "ALTER DATABASE `d` CHARACTER SET = utf8mb4"),
+        of_other("e", "", "FLASHBACK DATABASE `e`"),
+        of_other("d", "u", "CREATE TABLE `u` LIKE `t`"),
+        of_other("d", "u", "DROP TABLE `d`.`u`"),
+        of_other("d", "v", "CREATE VIEW `v` AS SELECT `exchange` FROM `d`.`t`"),
+        of_other("d", "u", "RENAME TABLE `u` TO `tt`"),
+        of_other("e", "u", "RENAME TABLE `t` TO `u`"),
+        of_other("e", "u", "RENAME TABLE `e`.`t` TO `e`.`u`"),
+        of_other("d", "u", "ALTER TABLE `u` RENAME COLUMN `t` TO `n`"),
+        of_other("d", "u", "ALTER TABLE `u` RENAME INDEX `t` TO `n`"),
+        of_other("d", "u", "ALTER TABLE `u` ADD CONSTRAINT `c` FOREIGN KEY (`x`) REFERENCES `t`(`id`)"),
+    ],
+    ids=lambda ddl: ddl.query,
+)
+def test_materialised_table_after_a_ddl_that_leaves_it_alone_keeps_its_proof(other: Ddl) -> None:
+    table = filled()
+    before = table.proof()
+    table.apply(batch(6, other))
+    assert table.proof() == before
+
+
+@pytest.mark.parametrize(
+    ("schema", "table_name", "query"),
+    [
+        ("d1", "t_ex", "EXCHANGE PARTITION"),
+        ("d1", "t_ddl", "RENAME TABLE `t_ddl`"),
+        ("d1", "t_like", "RENAME TABLE `d1`.`t_like`"),
+        ("d2", "t_moved", "DROP DATABASE `d2`"),
+    ],
+)
+def test_materialised_table_takes_in_ddl_that_ticdc_recorded_under_another_name(
+    schema: str, table_name: str, query: str
+) -> None:
+    table = MaterialisedTable(schema, table_name)
+    table.apply(batch(5, replace(row("insert", {"id": 1, "s": "x", "f": 1.5}), schema=schema, table=table_name)))
+    position = Position(Ts(6), PositionClass.DDL, Ts(5))
+    values = [base64.b64decode(line["value"]) for line in oracle("encoded/canal-json") if line["op"] == "ddl"]
+    (value,) = [value for value in values if query in json.loads(value)["sql"]]
+    change = CanalJsonDecoder()(StreamRecord(PartitionKey("t", 0), 0, None, value, position.encode()), position)
+    assert (change.schema, change.table) != (schema, table_name)
+    table.apply(batch(6, change))
+    if query.startswith("DROP"):
+        assert table.proof() == TableProof()
+    else:
+        with pytest.raises(ProofLostError, match="materialise the table anew"):
+            table.proof()
 
 
 def of_unique_key(op: Literal["insert", "update", "delete"], columns: Mapping[str, Any], **more: Any) -> Row:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, Literal, cast
 
 from consumers.client.changes import ChangeBatch, Ddl, Row
+from consumers.client.errors import ProofLostError
 from consumers.verify.core.columns import ColumnRow, Compared, KeyRow, compared
 from consumers.verify.table_check import SourceAt, TablePair
 from consumers.verify.topic_check import TopicTables, topic_tables
@@ -101,3 +102,19 @@ def test_topic_tables_whose_messages_have_one_name_for_two_are_not_compared() ->
         assert tables.lost == dict.fromkeys(wanted or both, said)
     columns = read_tables({("d", "t"): {"id": "int", "a-b": "int", "a_b": "int"}})
     assert columns.lost == {("d", "t"): "messages have one name for several columns: a-b, a_b"}
+
+
+def test_topic_tables_pass_ddl_on_to_all_tables_in_its_order() -> None:
+    tables = read_tables({("d", name): {"id": "int"} for name in ("t", "u", "p")})
+    stamps = {"commit_ts": Ts(2), "start_ts": Ts(1)}
+    exchange = Ddl(schema="d", table="p", query="ALTER TABLE `p` EXCHANGE PARTITION `a` WITH TABLE `t`", **stamps)
+    drop = Ddl(schema="d", table="", query="DROP DATABASE `d`", **stamps)
+    tables.apply(batch(row("u", {"id": 1}, "id"), drop, row("u", {"id": 2}, "id"), exchange))
+    reasons = {}
+    for (_, name), table in tables.tables.items():
+        try:
+            table.check_proven()
+        except ProofLostError as error:
+            reasons[name] = error
+    assert sorted(reasons) == ["p", "t"]
+    assert hashes(tables.tables["d", "u"]) == [hashed("32")]

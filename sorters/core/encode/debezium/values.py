@@ -41,7 +41,9 @@ _TWO_DIGITS_AS_2000, _TWO_DIGITS = 70, 100
 
 
 class NoFormError(ValueError):
-    """The protocol cannot say a value, and TiCDC's changefeed fails too. ``row`` is its number among the values."""
+    """The protocol cannot say a value, and classic TiCDC's changefeed fails too; the new one (pingcap/ticdc) fails at a
+    TIMESTAMP alone, and a DATETIME is 0 or null there. ``row`` is its number among the values.
+    """
 
     def __init__(self, why: str, row: int = 0) -> None:
         super().__init__(why)

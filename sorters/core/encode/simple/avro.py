@@ -2,7 +2,8 @@
 
 The schema is the union of all named types in TiCDC's ``message.json``, so each message starts with the branch of
 ``Message``. Row values are a map of a union; TiCDC writes it in Go's random map order, we in the table's. Sources:
-PingCAP's docs, and pingcap/ticdc ``pkg/sink/codec/simple/avro.go`` for what they leave open.
+PingCAP's docs, and pingcap/tiflow ``pkg/sink/codec/simple/avro.go`` for what they leave open; where pingcap/ticdc's
+differs, says docs/formats/kafka-sink-protocols.md §4.
 """
 
 import struct

@@ -1,8 +1,8 @@
 """The table schemas that simple's DDL and BOOTSTRAP messages carry, in JSON and in Avro.
 
-Source: pingcap/ticdc ``pkg/sink/codec/simple/message.go`` and ``avro.go``. The two disagree: JSON says ``decimal`` of
-every type but FLOAT and DOUBLE where it is not 0, Avro of DECIMAL only; Avro says ``unsigned`` and ``zerofill`` of all
-numbers.
+Source: pingcap/tiflow ``pkg/sink/codec/simple/message.go`` and ``avro.go``; where pingcap/ticdc differs, says
+docs/formats/kafka-sink-protocols.md §4. The two disagree: JSON says ``decimal`` of every type but FLOAT and DOUBLE
+where it is not 0, Avro of DECIMAL only; Avro says ``unsigned`` and ``zerofill`` of all numbers.
 """
 
 from collections.abc import Iterable

@@ -82,6 +82,8 @@ class ChangeStream:
         self._decode = _decoder(protocol, schema_registry)
         self._reader = StreamReader(pending_bytes_max)
         self._paused: frozenset[PartitionKey] = frozenset()
+        self._is_stuck = False
+        """What is due could not be made a batch; each poll tries again."""
         settings = {
             # Patterns find new tables' topics at this pace.
             "topic.metadata.refresh.interval.ms": 10_000,
@@ -142,10 +144,12 @@ class ChangeStream:
                 raise StreamUnavailableError("Kafka does not serve the topics", reason=error) from error
             for message in messages:
                 self._take(message)
-            released = self._reader.release()
-            if released is not None:
-                return self._batch(released)
-            self._pause()
+            try:
+                batch = self._next_batch()
+            finally:
+                self._pause()
+            if batch is not None:
+                return batch
             if time.monotonic() >= deadline:
                 return None
 
@@ -166,6 +170,17 @@ class ChangeStream:
             self._consumer.commit(offsets=offsets, asynchronous=False)
         except KafkaException as error:
             raise StreamUnavailableError("Kafka has not taken a commit", reason=error) from error
+
+    def _next_batch(self) -> ChangeBatch | None:
+        """Make a batch of what is due; it goes out of the reader once it is made, so that none is lost on the way."""
+        due = self._reader.due()
+        self._is_stuck = due is not None
+        if due is None:
+            return None
+        batch = self._batch(due)
+        self._reader.release(due)
+        self._is_stuck = False
+        return batch
 
     def _batch(self, released: Released) -> ChangeBatch:
         changes = tuple(self._decode(record, decode_position(record.position)) for record in released.records)
@@ -210,7 +225,8 @@ class ChangeStream:
         )
 
     def _pause(self) -> None:
-        ahead = self._reader.ahead()
+        # Stuck, all are asked for events alone: the group hears of this member, and memory does not grow.
+        ahead = frozenset(self._reader.partitions) if self._is_stuck else self._reader.ahead()
         if stop := [TopicPartition(*_of(key)) for key in ahead - self._paused]:
             self._consumer.pause(stop)
         if go_on := [TopicPartition(*_of(key)) for key in self._paused - ahead if key in self._reader.partitions]:

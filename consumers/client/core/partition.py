@@ -102,29 +102,37 @@ class PartitionReader:
             case PositionClass.ROW | PositionClass.DDL:
                 self._keep(record, position)
 
+    def pending(self, ts: Ts) -> list[StreamRecord]:
+        """Return the pending records with commit_ts at or below ``ts``, in order of positions."""
+        return self._pending[: self._pending_end(ts)]
+
+    def notes(self, ts: Ts) -> list[tuple[Ts, ImageNote]]:
+        """Return what watermarks at or below ``ts`` said of table images."""
+        return self._notes[: self._notes_end(ts)]
+
     def release(self, ts: Ts) -> list[StreamRecord]:
-        """Return the pending records with commit_ts at or below ``ts``, in order of positions, and forget them."""
-        end = bisect_right(self._positions, _after(ts))
+        """Forget what is pending up to ``ts``, which is applied then, and return its records."""
+        end = self._pending_end(ts)
         out = self._pending[:end]
-        del self._pending[:end], self._positions[:end]
+        del self._pending[:end], self._positions[:end], self._notes[: self._notes_end(ts)]
         self.pending_bytes -= sum(record.bytes_total for record in out)
         self.applied_ts = max(self.applied_ts, ts)
         return out
 
-    def notes(self, ts: Ts) -> list[tuple[Ts, ImageNote]]:
-        """Return what watermarks at or below ``ts`` said of table images, and forget it."""
-        end = bisect_right(self._notes, ts, key=itemgetter(0))
-        said, self._notes = self._notes[:end], self._notes[end:]
-        return said
-
-    def resume_offset(self) -> int:
+    def resume_offset(self, applied_ts: Ts) -> int:
         """Return from where on a reader that has applied ``applied_ts`` must read."""
         # A pending record may stand again later; the first copy is the one that must not be missed. Nor must a
         # watermark that has not counted yet: where nothing is written any more, no other follows.
-        needed = [record.offset for record in self._pending]
-        if self.watermark_ts > self.applied_ts:
+        needed = [record.offset for record in self._pending[self._pending_end(applied_ts) :]]
+        if self.watermark_ts > applied_ts:
             needed.append(self._watermark_offset)
         return min(needed, default=self.next_offset)
+
+    def _pending_end(self, ts: Ts) -> int:
+        return bisect_right(self._positions, _after(ts))
+
+    def _notes_end(self, ts: Ts) -> int:
+        return bisect_right(self._notes, ts, key=itemgetter(0))
 
     def _keep(self, record: StreamRecord, position: Position) -> None:
         at = bisect_left(self._positions, record.position)

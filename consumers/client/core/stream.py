@@ -100,21 +100,39 @@ class StreamReader:
         """The least of all partitions' watermarks; 0 while there are none."""
         return min((reader.watermark_ts for reader in self.partitions.values()), default=Ts(0))
 
-    def release(self) -> Released | None:
-        """Return what has become whole, or None: no watermark has moved, or a partition that came later is behind."""
+    def due(self) -> Released | None:
+        """Return what has become whole, or None: no watermark has moved, or a partition that came later is behind.
+
+        It stays here until :meth:`release`: whoever cannot make anything of it asks again, and a partition that goes
+        meanwhile takes its records along.
+        """
         ts = self.watermark_ts
         if not any(reader.applied_ts < ts for reader in self.partitions.values()):
             return None
         if ts < self.released_ts and not self._is_too_much_pending():
             return None
-        self.released_ts = max(self.released_ts, ts)
-        self._images = joined_notes([reader.notes(ts) for reader in self.partitions.values()], self._images)
-        released = [reader.release(ts) for reader in self.partitions.values()]
-        records = merge(*released, key=attrgetter("position"))
-        positions = {
-            key: ReadPosition(reader.resume_offset(), reader.applied_ts) for key, reader in self.partitions.items()
-        }
-        return Released(ts, tuple(_without_ddl_copies(records)), positions, self._images)
+        records = merge(*(reader.pending(ts) for reader in self.partitions.values()), key=attrgetter("position"))
+        applied = {key: max(reader.applied_ts, ts) for key, reader in self.partitions.items()}
+        return Released(
+            ts,
+            tuple(_without_ddl_copies(records)),
+            {key: ReadPosition(self.partitions[key].resume_offset(upto), upto) for key, upto in applied.items()},
+            joined_notes([reader.notes(ts) for reader in self.partitions.values()], self._images),
+        )
+
+    def release(self, due: Released | None = None) -> Released | None:
+        """Forget what goes out, and return it.
+
+        Args:
+            due: what :meth:`due` has just returned; None: what it returns now.
+        """
+        if due is None and (due := self.due()) is None:
+            return None
+        for reader in self.partitions.values():
+            reader.release(due.watermark_ts)
+        self.released_ts = max(self.released_ts, due.watermark_ts)
+        self._images = due.images
+        return due
 
     def ahead(self) -> frozenset[PartitionKey]:
         """Return the partitions to stop reading for now: too much is pending, and they are not what holds it."""

@@ -121,7 +121,7 @@ class TakesItsOwnPartitionsWatermark(ByStreamReader):
                 self.apply(record)
             self.ts = max(self.ts, reader.watermark_ts)
         self.positions = {
-            key: ReadPosition(partition.resume_offset(), partition.applied_ts)
+            key: ReadPosition(partition.resume_offset(partition.applied_ts), partition.applied_ts)
             for key, partition in self.reader.partitions.items()
         }
         return self.ts, dict(self.rows)

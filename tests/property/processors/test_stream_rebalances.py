@@ -124,6 +124,8 @@ class Group:
     pending_bytes_max: int
     commits: float
     """How often what was applied is committed; members that come and go need 1 for each change to come once."""
+    unmade: float = 0.0
+    """How often nothing can be made of what is due: the next read tries again, whatever happens in between."""
     members: list[Member] = field(default_factory=list)
     committed: dict[PartitionKey, ReadPosition] = field(default_factory=dict)
     rows: Contents = field(default_factory=dict)
@@ -168,8 +170,9 @@ class Group:
             for record in self.upstream.logs[key][at : at + records]:
                 member.reader.take(record)
             member.fetched[key] = min(at + records, len(self.upstream.logs[key]))
-        while (released := member.reader.release()) is not None:
-            self.apply(member, released)
+        while (due := member.reader.due()) is not None and self.upstream.rng.random() >= self.unmade:
+            member.reader.release(due)
+            self.apply(member, due)
 
     def apply(self, member: Member, released: Released) -> None:
         for record in released.records:
@@ -200,13 +203,19 @@ class Group:
 
 
 def lived(
-    seed: int, kind: type[StreamReader], *, pending_bytes_max: int = MUCH, commits: float = 1.0, members_max: int = 1
+    seed: int,
+    kind: type[StreamReader],
+    *,
+    pending_bytes_max: int = MUCH,
+    commits: float = 1.0,
+    members_max: int = 1,
+    unmade: float = 0.0,
 ) -> int:
     """Let a world go by; return how often a watermark went back."""
     rng = Random(seed)
     upstream = Upstream(rng)
     upstream.create()
-    group = Group(upstream, kind, pending_bytes_max, commits)
+    group = Group(upstream, kind, pending_bytes_max, commits, unmade)
     group.join()
     for _ in range(rng.randint(20, 80)):
         dice = rng.random()
@@ -239,6 +248,14 @@ def test_alone_in_its_group_each_batch_makes_what_the_upstream_was_and_no_waterm
 
 def test_members_that_commit_what_they_apply_hand_out_each_change_once_whoever_comes_and_goes() -> None:
     assert [lived(seed, StreamReader, members_max=3) for seed in SEEDS] == [0] * len(SEEDS)
+
+
+@pytest.mark.parametrize(("members_max", "commits"), [(1, 0.0), (1, 0.3), (3, 1.0)])
+def test_batches_that_often_cannot_be_made_lose_no_change_and_bring_none_twice(
+    members_max: int, commits: float
+) -> None:
+    runs = [lived(seed, StreamReader, members_max=members_max, commits=commits, unmade=0.6) for seed in SEEDS]
+    assert runs == [0] * len(SEEDS)
 
 
 def test_with_little_memory_a_watermark_may_go_back_but_what_is_shown_at_the_highest_is_what_was() -> None:
@@ -276,9 +293,9 @@ class ForgetsWhatIsTaken(StreamReader):
 class HandsOutWhatComesLater(StreamReader):
     """Hands out a new topic's rows by that topic's own watermark, though others are further."""
 
-    def release(self) -> Released | None:
+    def due(self) -> Released | None:
         self.released_ts = Ts(0)
-        return super().release()
+        return super().due()
 
 
 class TrustsItsMemory(StreamReader):
@@ -300,6 +317,14 @@ class TrustsWhatIsCommitted(StreamReader):
         return offsets
 
 
+class ForgetsWhatIsDue(StreamReader):
+    """Takes for gone out what nothing could be made of."""
+
+    def due(self) -> Released | None:
+        what = super().due()
+        return what and self.release(what)
+
+
 @pytest.mark.parametrize(
     ("errs", "members_max", "commits"),
     [
@@ -307,12 +332,14 @@ class TrustsWhatIsCommitted(StreamReader):
         (HandsOutWhatComesLater, 1, 1.0),
         (TrustsItsMemory, 3, 1.0),
         (TrustsWhatIsCommitted, 1, 1.0),
+        (ForgetsWhatIsDue, 1, 1.0),
     ],
 )
 def test_reader_that_errs_is_found(errs: type[StreamReader], members_max: int, commits: float) -> None:
     def is_found(seed: int) -> bool:
         try:
-            return lived(seed, errs, members_max=members_max, commits=commits) > 0
+            unmade = 0.3 if errs is ForgetsWhatIsDue else 0.0
+            return lived(seed, errs, members_max=members_max, commits=commits, unmade=unmade) > 0
         except WrongError:
             return True
 

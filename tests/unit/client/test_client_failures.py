@@ -1,0 +1,116 @@
+"""What the client does where a batch cannot be made: nothing is lost, and nothing is passed over."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from confluent_kafka import TopicPartition
+
+from consumers.client import ChangeBatch, ChangeStream
+from consumers.client.errors import MessageError, StreamUnavailableError
+from schemas.errors import BusError
+from schemas.ids import Ts
+from schemas.sink.position import Position, PositionClass, RowOp
+from tests.support.topics.group_consumer import TOPIC, GroupConsumer, stream_over
+
+
+def row(ts: int) -> Position:
+    return Position(Ts(ts), PositionClass.ROW, Ts(ts - 1), RowOp.INSERT, b"k%d" % ts)
+
+
+def watermark(ts: int) -> Position:
+    return Position(Ts(ts), PositionClass.WATERMARK)
+
+
+def polled(stream: ChangeStream) -> ChangeBatch:
+    batch = stream.poll(0.0)
+    assert batch is not None
+    return batch
+
+
+def changes(batch: ChangeBatch) -> list[Any]:
+    return list(batch.changes)
+
+
+def committed(consumer: GroupConsumer) -> dict[int, tuple[int, str | None]]:
+    return {number: (each.offset, each.metadata) for number, each in consumer.group.items()}
+
+
+def fail_decoding(monkeypatch: pytest.MonkeyPatch, stream: ChangeStream, error: BusError) -> Callable[[], None]:
+    """Let no message be read until what is returned is called."""
+    decode = stream._decode
+
+    def failing(*_: object) -> Any:
+        raise error
+
+    monkeypatch.setattr(stream, "_decode", failing)
+    return lambda: monkeypatch.setattr(stream, "_decode", decode)
+
+
+def test_batch_while_the_registry_does_not_answer_comes_once_it_does_and_is_committed_then(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    consumer = GroupConsumer({0: [row(10), row(11), watermark(20)]}, dealt=[[0]])
+    stream = stream_over(monkeypatch, consumer)
+    go_on = fail_decoding(monkeypatch, stream, StreamUnavailableError("the schema registry does not give a schema"))
+    for _ in range(3):
+        with pytest.raises(StreamUnavailableError):
+            stream.poll(0.0)
+    assert consumer.paused == {0}, "what comes meanwhile waits in Kafka"
+    consumer.logs[0] += [row(30), watermark(40)]
+    go_on()
+    batch = polled(stream)
+    assert (batch.watermark_ts, changes(batch)) == (20, [(0, 0, 10), (0, 1, 11)])
+    stream.commit(batch)
+    assert committed(consumer) == {0: (3, '{"applied_ts": 20}')}
+    assert consumer.paused == set()
+    batch = polled(stream)
+    assert (batch.watermark_ts, changes(batch)) == (40, [(0, 3, 30)])
+    stream.commit(batch)
+    assert committed(consumer) == {0: (5, '{"applied_ts": 40}')}
+
+
+def test_batch_with_a_message_that_cannot_be_read_is_not_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    consumer = GroupConsumer({0: [row(10), watermark(20)]}, dealt=[[0]])
+    stream = stream_over(monkeypatch, consumer)
+    fail_decoding(monkeypatch, stream, MessageError("not a canal-json message"))
+    with pytest.raises(MessageError):
+        stream.poll(0.0)
+    consumer.logs[0] += [row(30), watermark(40)]
+    for _ in range(3):
+        with pytest.raises(MessageError):
+            stream.poll(0.0)
+
+
+def test_partition_that_goes_while_a_batch_cannot_be_made_takes_its_rows_along(monkeypatch: pytest.MonkeyPatch) -> None:
+    consumer = GroupConsumer({0: [row(10), watermark(20)], 1: [row(11), watermark(20)]}, dealt=[[0, 1]])
+    stream = stream_over(monkeypatch, consumer)
+    go_on = fail_decoding(monkeypatch, stream, StreamUnavailableError("the schema registry does not give a schema"))
+    with pytest.raises(StreamUnavailableError):
+        stream.poll(0.0)
+    consumer.dealt = [[1]]
+    with pytest.raises(StreamUnavailableError):
+        stream.poll(0.0)
+    go_on()
+    batch = polled(stream)
+    assert changes(batch) == [(1, 0, 11)]
+    stream.commit(batch)
+    assert committed(consumer) == {1: (2, '{"applied_ts": 20}')}
+    consumer.dealt = [[0, 1]]
+    assert changes(polled(stream)) == [(0, 0, 10)], "nobody has committed it, so it comes to whoever has it next"
+
+
+def test_partition_that_comes_back_while_a_batch_cannot_be_made_is_read_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    consumer = GroupConsumer({0: [row(10), watermark(20)], 1: [row(11), watermark(20)]}, dealt=[[0, 1]])
+    stream = stream_over(monkeypatch, consumer)
+    go_on = fail_decoding(monkeypatch, stream, StreamUnavailableError("the schema registry does not give a schema"))
+    with pytest.raises(StreamUnavailableError):
+        stream.poll(0.0)
+    consumer.dealt = [[0, 1]]
+    with pytest.raises(StreamUnavailableError):
+        stream.poll(0.0)
+    assert consumer.at == {0: 2, 1: 2}
+    consumer.group[0] = TopicPartition(TOPIC, 0, 2, metadata='{"applied_ts": 20}')
+    consumer.dealt = [[0, 1]]
+    go_on()
+    assert changes(polled(stream)) == [(1, 0, 11)], "another member has applied the other's"

@@ -21,7 +21,7 @@ from consumers.client.core.stream import ReadPosition, Released, StreamReader
 from consumers.client.errors import NoPositionError, StreamUnavailableError
 from edges.kafka.clients import kafka_consumer
 from edges.kafka.errors import KafkaSettingsError
-from schemas.errors import ConfigError
+from schemas.errors import BusError, ConfigError
 from schemas.ids import Ts
 from schemas.json_text import read_json
 from schemas.sink.image_note import IMAGES_HEADER, ImageNote
@@ -84,6 +84,8 @@ class ChangeStream:
         self._paused: frozenset[PartitionKey] = frozenset()
         self._is_stuck = False
         """What is due could not be made a batch; each poll tries again."""
+        self._unreadable: dict[PartitionKey, BusError] = {}
+        """Why no record of a partition is taken any more: the next one that was due is gone, or cannot be read."""
         settings = {
             # Patterns find new tables' topics at this pace.
             "topic.metadata.refresh.interval.ms": 10_000,
@@ -142,14 +144,15 @@ class ChangeStream:
                 messages = self._consumer.consume(POLL_RECORDS, min(POLL_S, max(0.0, deadline - time.monotonic())))
             except KafkaException as error:
                 raise StreamUnavailableError("Kafka does not serve the topics", reason=error) from error
-            for message in messages:
-                self._take(message)
+            self._take_all(messages)
             try:
                 batch = self._next_batch()
             finally:
                 self._pause()
             if batch is not None:
                 return batch
+            if self._unreadable:
+                raise next(iter(self._unreadable.values())).with_traceback(None)
             if time.monotonic() >= deadline:
                 return None
 
@@ -194,39 +197,35 @@ class ChangeStream:
             waiting=images.waiting,
         )
 
+    def _take_all(self, messages: Sequence[Any]) -> None:
+        """Take what has come, then raise the first error of it: what stands behind that comes only once."""
+        first: BusError | None = None
+        for message in messages:
+            try:
+                self._take(message)
+            except BusError as error:
+                first = first or error
+        if first is not None:
+            raise first
+
     def _take(self, message: Any) -> None:
         problem = message.error()
-        if problem is not None:
-            if problem.code() == KafkaError._AUTO_OFFSET_RESET:
-                raise RecordsLostError(
-                    "the topic does not hold the offset that this group has come to; was it made anew, or is its "
-                    "retention too short?",
-                    topic=message.topic(),
-                    partition=message.partition(),
-                    reason=problem.str(),
-                )
+        if problem is not None and problem.code() != KafkaError._AUTO_OFFSET_RESET:
             if problem.fatal() or problem.code() in (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError._AUTHENTICATION):
                 raise StreamUnavailableError("Kafka does not serve the topics", reason=problem.str())
             return  # librdkafka goes on by itself
-        topic_partition = PartitionKey(message.topic(), message.partition())
-        headers = dict(message.headers() or ())
-        position = headers.get(POSITION_HEADER)
-        if position is None:
-            raise NoPositionError(
-                "a record has no position header; is this a changefeed's topic?",
-                header=POSITION_HEADER,
-                topic=topic_partition.topic,
-                partition=topic_partition.partition,
-                offset=message.offset(),
-            )
-        images = headers.get(IMAGES_HEADER) or b""
-        self._reader.take(
-            StreamRecord(topic_partition, message.offset(), message.key(), message.value(), position, images)
-        )
+        key = PartitionKey(message.topic(), message.partition())
+        if key in self._unreadable or key not in self._reader.partitions:
+            return
+        try:
+            self._reader.take(_record(key, message))
+        except BusError as error:
+            self._unreadable[key] = error
+            raise
 
     def _pause(self) -> None:
         # Stuck, all are asked for events alone: the group hears of this member, and memory does not grow.
-        ahead = frozenset(self._reader.partitions) if self._is_stuck else self._reader.ahead()
+        ahead = frozenset(self._reader.partitions) if self._is_stuck else self._reader.ahead() | self._unreadable.keys()
         if stop := [TopicPartition(*_of(key)) for key in ahead - self._paused]:
             self._consumer.pause(stop)
         if go_on := [TopicPartition(*_of(key)) for key in self._paused - ahead if key in self._reader.partitions]:
@@ -247,6 +246,8 @@ class ChangeStream:
     def _revoked(self, consumer: Any, partitions: list[Any]) -> None:
         gone = [PartitionKey(partition.topic, partition.partition) for partition in partitions]
         self._reader.revoke(gone)
+        for key in gone:
+            self._unreadable.pop(key, None)
         if paused := self._paused & set(gone):
             # librdkafka keeps a partition paused that comes back.
             consumer.resume([TopicPartition(*_of(key)) for key in paused])
@@ -263,6 +264,30 @@ def _decoder(protocol: str, schema_registry: str) -> Decoder:
         case "avro":
             raise ConfigError("Avro needs the address of its schema registry", key="schema_registry")
     raise ConfigError("this reader knows canal-json and avro", key="protocol", got=protocol)
+
+
+def _record(key: PartitionKey, message: Any) -> StreamRecord:
+    """Return a record, or raise what stands in its place."""
+    if (problem := message.error()) is not None:
+        raise RecordsLostError(
+            "the topic does not hold the offset that this group has come to; was it made anew, or is its "
+            "retention too short?",
+            topic=key.topic,
+            partition=key.partition,
+            reason=problem.str(),
+        )
+    headers = dict(message.headers() or ())
+    position = headers.get(POSITION_HEADER)
+    if position is None:
+        raise NoPositionError(
+            "a record has no position header; is this a changefeed's topic?",
+            header=POSITION_HEADER,
+            topic=key.topic,
+            partition=key.partition,
+            offset=message.offset(),
+        )
+    images = headers.get(IMAGES_HEADER) or b""
+    return StreamRecord(key, message.offset(), message.key(), message.value(), position, images)
 
 
 def _of(key: PartitionKey) -> tuple[str, int]:

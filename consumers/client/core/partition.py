@@ -75,7 +75,7 @@ class PartitionReader:
         self.watermark_ts = max(self.watermark_ts, self.applied_ts)
 
     def take(self, record: StreamRecord) -> None:
-        """Take the next record of the partition.
+        """Take the next record of the partition; nothing of one that raises.
 
         Raises:
             RecordsLostError: there was another before it, which nobody has seen.
@@ -90,17 +90,17 @@ class PartitionReader:
                 offset=record.offset,
             )
         position = decode_position(record.position)
-        self.next_offset = max(self.next_offset, record.offset + 1)
         match position.position_class:
             case PositionClass.WATERMARK:
                 if position.commit_ts > self.watermark_ts:
-                    self.watermark_ts, self._watermark_offset = position.commit_ts, record.offset
                     note = ImageNote.decode(record.images) if record.images else NOTHING_TO_COME
+                    self.watermark_ts, self._watermark_offset = position.commit_ts, record.offset
                     self._notes.append((position.commit_ts, note))
             case PositionClass.BOOTSTRAP:
                 pass  # a schema, which the messages of these protocols carry themselves
             case PositionClass.ROW | PositionClass.DDL:
                 self._keep(record, position)
+        self.next_offset = max(self.next_offset, record.offset + 1)
 
     def pending(self, ts: Ts) -> list[StreamRecord]:
         """Return the pending records with commit_ts at or below ``ts``, in order of positions."""

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import KafkaError, TopicPartition
 
 from consumers.client import ChangeStream
 from consumers.client import stream as client_stream
@@ -29,6 +29,8 @@ class GroupConsumer:
     """librdkafka keeps a partition paused that goes and comes back."""
     group: dict[int, TopicPartition] = field(default_factory=dict)
     """What was committed."""
+    events: list[Any] = field(default_factory=list)
+    """They stand before the records of the next call."""
     on_assign: Any = None
     on_revoke: Any = None
 
@@ -43,7 +45,7 @@ class GroupConsumer:
             if self.at:
                 self.on_revoke(self, [TopicPartition(TOPIC, number) for number in self.at])
             self.on_assign(self, [TopicPartition(TOPIC, number) for number in self.dealt.pop(0)])
-        came = []
+        came, self.events = self.events, []
         for number in sorted(self.at.keys() - self.paused):
             came += [
                 _record(number, at, self.logs[number][at]) for at in range(self.at[number], len(self.logs[number]))
@@ -82,9 +84,18 @@ class Places:
         return ImageNote(note.left, (("d", "whole"),), (("d", "waiting"),))
 
 
+def event(code: int, partition: int = -1) -> Any:
+    """Return what librdkafka says among the records: of a partition, or below 0 of its topic."""
+    return _message(KafkaError(code), partition)
+
+
 def _record(partition: int, offset: int, position: Position | None) -> Any:
-    parts: dict[str, Any] = {"error": None, "topic": TOPIC, "partition": partition, "offset": offset, "key": None}
-    parts |= {"value": b"{}", "headers": position and [(POSITION_HEADER, position.encode())]}
+    headers = position and [(POSITION_HEADER, position.encode())]
+    return _message(None, partition, offset=offset, key=None, value=b"{}", headers=headers)
+
+
+def _message(error: KafkaError | None, partition: int, **parts: Any) -> Any:
+    parts |= {"error": error, "topic": TOPIC, "partition": partition}
     return SimpleNamespace(**{name: lambda part=part: part for name, part in parts.items()})
 
 

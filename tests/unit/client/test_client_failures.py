@@ -1,17 +1,18 @@
-"""What the client does where a batch cannot be made: nothing is lost, and nothing is passed over."""
+"""What the client does where reading fails: nothing is lost, and nothing is passed over."""
 
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import KafkaError, TopicPartition
 
 from consumers.client import ChangeBatch, ChangeStream
-from consumers.client.errors import MessageError, StreamUnavailableError
-from schemas.errors import BusError
+from consumers.client.core.partition import PartitionKey, PartitionReader, RecordsLostError, StreamRecord
+from consumers.client.errors import MessageError, NoPositionError, StreamUnavailableError
+from schemas.errors import BusError, CorruptDataError
 from schemas.ids import Ts
 from schemas.sink.position import Position, PositionClass, RowOp
-from tests.support.topics.group_consumer import TOPIC, GroupConsumer, stream_over
+from tests.support.topics.group_consumer import TOPIC, GroupConsumer, event, stream_over
 
 
 def row(ts: int) -> Position:
@@ -114,3 +115,65 @@ def test_partition_that_comes_back_while_a_batch_cannot_be_made_is_read_on(monke
     consumer.dealt = [[0, 1]]
     go_on()
     assert changes(polled(stream)) == [(1, 0, 11)], "another member has applied the other's"
+
+
+def test_records_that_come_with_an_event_are_taken_though_the_event_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = event(KafkaError.TOPIC_AUTHORIZATION_FAILED)
+    consumer = GroupConsumer({0: [row(10), watermark(20)]}, dealt=[[0]], events=[refused])
+    stream = stream_over(monkeypatch, consumer)
+    with pytest.raises(StreamUnavailableError, match="Topic authorization failed"):
+        stream.poll(0.0)
+    consumer.logs[0] += [row(30), watermark(40)]
+    batch = polled(stream)
+    assert changes(batch) == [(0, 0, 10), (0, 2, 30)]
+
+
+def test_partition_whose_place_is_gone_is_said_at_each_poll_and_takes_no_other_partitions_records_along(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    gone = event(KafkaError._AUTO_OFFSET_RESET, 0)
+    consumer = GroupConsumer({0: [], 1: [row(11), watermark(20)]}, dealt=[[0, 1]], events=[gone])
+    stream = stream_over(monkeypatch, consumer)
+    for _ in range(3):
+        with pytest.raises(RecordsLostError) as caught:
+            stream.poll(0.0)
+        assert caught.value.fields["partition"] == 0
+    consumer.dealt = [[1]]
+    batch = polled(stream)
+    assert (batch.watermark_ts, changes(batch)) == (20, [(1, 0, 11)])
+
+
+def test_record_that_is_none_of_a_changefeeds_holds_its_partition_until_that_goes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    consumer = GroupConsumer({0: [None, row(10), watermark(20)], 1: [row(11), watermark(20)]}, dealt=[[0, 1]])
+    stream = stream_over(monkeypatch, consumer)
+    for _ in range(3):
+        with pytest.raises(NoPositionError, match="partition=0, offset=0"):
+            stream.poll(0.0)
+        consumer.logs[0] += [row(30), watermark(40)]
+    consumer.dealt = [[1]]
+    assert changes(polled(stream)) == [(1, 0, 11)]
+    consumer.dealt = [[0, 1]]
+    with pytest.raises(NoPositionError, match="partition=0, offset=0"):
+        stream.poll(0.0)
+
+
+def test_what_is_whole_before_a_record_that_cannot_be_read_is_handed_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    consumer = GroupConsumer({0: [row(10), watermark(20), None, row(30), watermark(40)]}, dealt=[[0]])
+    stream = stream_over(monkeypatch, consumer)
+    with pytest.raises(NoPositionError):
+        stream.poll(0.0)
+    batch = polled(stream)
+    assert (batch.watermark_ts, changes(batch)) == (20, [(0, 0, 10)])
+    stream.commit(batch)
+    assert committed(consumer) == {0: (2, '{"applied_ts": 20}')}
+    with pytest.raises(NoPositionError):
+        stream.poll(0.0)
+
+
+def test_watermark_that_cannot_be_read_moves_nothing() -> None:
+    reader = PartitionReader(Ts(0), 0)
+    with pytest.raises(CorruptDataError):
+        reader.take(StreamRecord(PartitionKey(TOPIC, 0), 0, None, b"", watermark(20).encode(), b"no note"))
+    assert (reader.watermark_ts, reader.next_offset) == (0, 0)

@@ -84,6 +84,8 @@ class ChangeStream:
         self._paused: frozenset[PartitionKey] = frozenset()
         self._is_stuck = False
         """What is due could not be made a batch; each poll tries again."""
+        self._unplaced: list[PartitionKey] = []
+        """Dealt to this member, which does not know yet where to read on."""
         self._unreadable: dict[PartitionKey, BusError] = {}
         """Why no record of a partition is taken any more: the next one that was due is gone, or cannot be read."""
         settings = {
@@ -123,7 +125,7 @@ class ChangeStream:
         Raises:
             MessageError, NoPositionError, CorruptDataError: a record that cannot be read.
             RecordsLostError: records that this group has not read are gone from a topic.
-            StreamUnavailableError: Kafka refuses to go on.
+            StreamUnavailableError: Kafka or the schema registry does not answer; the next poll passes over nothing.
         """
         while True:
             batch = self.poll(3600.0)
@@ -136,7 +138,7 @@ class ChangeStream:
         Raises:
             MessageError, NoPositionError, CorruptDataError: a record that cannot be read.
             RecordsLostError: records that this group has not read are gone from a topic.
-            StreamUnavailableError: Kafka refuses to go on.
+            StreamUnavailableError: Kafka or the schema registry does not answer; the next poll passes over nothing.
         """
         deadline = time.monotonic() + timeout_s
         while True:
@@ -145,6 +147,8 @@ class ChangeStream:
             except KafkaException as error:
                 raise StreamUnavailableError("Kafka does not serve the topics", reason=error) from error
             self._take_all(messages)
+            if self._unplaced:
+                self._place(self._consumer)
             try:
                 batch = self._next_batch()
             finally:
@@ -233,19 +237,42 @@ class ChangeStream:
         self._paused = ahead
 
     def _assigned(self, consumer: Any, partitions: list[Any]) -> None:
-        """Go on where this member stood, else where the group has come to, by offsets and what stands beside them."""
-        committed = consumer.committed(partitions, timeout=REQUEST_S)
-        positions = {
-            PartitionKey(partition.topic, partition.partition): _read_position(partition) for partition in committed
-        }
-        offsets = self._reader.assign(positions)
-        consumer.assign(
-            [TopicPartition(*_of(key), offset if offset >= 0 else OFFSET_BEGINNING) for key, offset in offsets.items()]
-        )
+        self._unplaced = [PartitionKey(partition.topic, partition.partition) for partition in partitions]
+        try:
+            self._place(consumer)
+        except StreamUnavailableError:
+            # Without it confluent-kafka assigns them by itself, to be read from anywhere.
+            consumer.assign([])
+
+    def _place(self, consumer: Any) -> None:
+        """Go on where this member stood, else where the group has come to, by offsets and what stands beside them.
+
+        Raises:
+            StreamUnavailableError: Kafka does not say where that is; they wait in ``_unplaced``.
+        """
+        try:
+            committed = consumer.committed([TopicPartition(*_of(key)) for key in self._unplaced], timeout=REQUEST_S)
+            for partition in committed:
+                if partition.error is not None:
+                    raise KafkaException(partition.error)
+            positions = {
+                PartitionKey(partition.topic, partition.partition): _read_position(partition) for partition in committed
+            }
+            offsets = self._reader.assign(positions)
+            consumer.assign(
+                [
+                    TopicPartition(*_of(key), offset if offset >= 0 else OFFSET_BEGINNING)
+                    for key, offset in offsets.items()
+                ]
+            )
+        except KafkaException as error:
+            raise StreamUnavailableError("Kafka does not say what the group has committed", reason=error) from error
+        self._unplaced = []
 
     def _revoked(self, consumer: Any, partitions: list[Any]) -> None:
         gone = [PartitionKey(partition.topic, partition.partition) for partition in partitions]
         self._reader.revoke(gone)
+        self._unplaced = []
         for key in gone:
             self._unreadable.pop(key, None)
         if paused := self._paused & set(gone):

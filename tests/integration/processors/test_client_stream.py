@@ -6,15 +6,17 @@ import time
 from collections.abc import Callable
 from functools import reduce
 from operator import xor
+from typing import Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 
 from compose.stack.local import Addresses
 from consumers.client import ChangeBatch, ChangeStream, Row
+from consumers.client import stream as client_stream
 from consumers.client.conformance import TOPIC, RowKey, example_stream
 from consumers.client.core.partition import StreamRecord
-from consumers.client.errors import NoPositionError
+from consumers.client.errors import NoPositionError, StreamUnavailableError
 from consumers.client.materialised import MaterialisedTable, TableProof
 from schemas.ids import Ts
 from schemas.sink.position import POSITION_HEADER
@@ -143,6 +145,42 @@ def test_change_stream_of_a_topic_without_position_headers_names_the_record(
         pytest.raises(NoPositionError, match=f"topic={topic}, partition=0, offset=0"),
     ):
         stream.poll(DEADLINE_S)
+
+
+class AnswersLate(Consumer):
+    """Does not tell at first what its group has committed."""
+
+    asked = 0
+
+    def committed(self, *args: Any, **settings: Any) -> Any:
+        self.asked += 1
+        if self.asked <= 3:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+        return super().committed(*args, **settings)
+
+
+def test_change_stream_of_a_group_whose_commits_are_not_told_at_once_begins_once_they_are(
+    stack: Addresses, fresh_name: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic, example = fresh_name(TOPIC), example_stream(3)
+    create_topic(stack.kafka, topic, len(example.logs))
+    write(stack.kafka, topic, [record for log in example.logs.values() for record in log])
+    monkeypatch.setattr(client_stream, "kafka_consumer", AnswersLate)
+    shown, reached, failures = Shown(), 0, 0
+    deadline = time.monotonic() + DEADLINE_S
+    with ChangeStream(stack.kafka, [topic], group=f"{topic}-group") as stream:
+        while reached < example.last_ts:
+            assert time.monotonic() < deadline
+            try:
+                batch = stream.poll(1.0)
+            except StreamUnavailableError:
+                failures += 1
+                continue
+            if batch is not None:
+                shown.apply(batch)
+                reached = batch.watermark_ts
+    assert failures > 0
+    assert shown.rows == example.contents(reached)
 
 
 def wait_until(condition: Callable[[], bool]) -> None:

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from consumers.client import ChangeStream
 from consumers.client import stream as client_stream
@@ -31,8 +31,13 @@ class GroupConsumer:
     """What was committed."""
     events: list[Any] = field(default_factory=list)
     """They stand before the records of the next call."""
+    answers: list[Any] = field(default_factory=list)
+    """To the next questions of what was committed: an error, or one by partition."""
     on_assign: Any = None
     on_revoke: Any = None
+    _held: list[int] = field(default_factory=list)
+    """What the group has dealt out last, whether it was assigned or not."""
+    _is_assigned: bool = False
 
     def subscribe(self, topics: Sequence[str], *, on_assign: Any, on_revoke: Any) -> None:
         assert topics == [TOPIC]
@@ -42,9 +47,10 @@ class GroupConsumer:
         assert records > 0
         assert timeout_s >= 0
         if self.dealt:
-            if self.at:
-                self.on_revoke(self, [TopicPartition(TOPIC, number) for number in self.at])
-            self.on_assign(self, [TopicPartition(TOPIC, number) for number in self.dealt.pop(0)])
+            if self._held:
+                self.on_revoke(self, [TopicPartition(TOPIC, number) for number in self._held])
+            self._held = self.dealt.pop(0)
+            self._deal([TopicPartition(TOPIC, number) for number in self._held])
         came, self.events = self.events, []
         for number in sorted(self.at.keys() - self.paused):
             came += [
@@ -55,13 +61,27 @@ class GroupConsumer:
 
     def committed(self, partitions: list[Any], timeout: float) -> list[Any]:
         assert timeout > 0
+        answer = self.answers.pop(0) if self.answers else {}
+        if isinstance(answer, KafkaException):
+            raise answer
+        if answer:
+            return [answer[each.partition] for each in partitions]
         return [self.group.get(each.partition, TopicPartition(TOPIC, each.partition, -1001)) for each in partitions]
 
     def commit(self, *, offsets: list[TopicPartition], asynchronous: bool) -> None:
         assert not asynchronous
         self.group |= {each.partition: each for each in offsets}
 
+    def _deal(self, partitions: list[TopicPartition]) -> None:
+        self._is_assigned = False
+        try:
+            self.on_assign(self, partitions)
+        finally:
+            if not self._is_assigned:
+                self.assign(partitions)  # confluent-kafka does it itself, and raises then
+
     def assign(self, partitions: list[Any]) -> None:
+        self._is_assigned = True
         self.at = {each.partition: max(0, each.offset) for each in partitions}
 
     def unassign(self) -> None:

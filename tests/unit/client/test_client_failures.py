@@ -1,10 +1,11 @@
 """What the client does where reading fails: nothing is lost, and nothing is passed over."""
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from consumers.client import ChangeBatch, ChangeStream
 from consumers.client.core.partition import PartitionKey, PartitionReader, RecordsLostError, StreamRecord
@@ -177,3 +178,62 @@ def test_watermark_that_cannot_be_read_moves_nothing() -> None:
     with pytest.raises(CorruptDataError):
         reader.take(StreamRecord(PartitionKey(TOPIC, 0), 0, None, b"", watermark(20).encode(), b"no note"))
     assert (reader.watermark_ts, reader.next_offset) == (0, 0)
+
+
+def no_answer() -> KafkaException:
+    return KafkaException(KafkaError(KafkaError._TIMED_OUT))
+
+
+def answer_of(partition: int, offset: int, error: int | None = None) -> Any:
+    problem = None if error is None else KafkaError(error)
+    return SimpleNamespace(topic=TOPIC, partition=partition, offset=offset, metadata=None, error=problem)
+
+
+def test_partitions_of_which_the_commits_are_not_told_at_once_are_read_once_they_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    consumer = GroupConsumer({0: [row(10), watermark(20)]}, dealt=[[0]], answers=[no_answer() for _ in range(4)])
+    stream = stream_over(monkeypatch, consumer)
+    for _ in range(3):
+        with pytest.raises(StreamUnavailableError, match="committed"):
+            stream.poll(0.0)
+        assert consumer.at == {}, "where to begin is not known"
+    batch = stream.poll(5.0)
+    assert batch is not None
+    assert changes(batch) == [(0, 0, 10)]
+    stream.commit(batch)
+    assert committed(consumer) == {0: (2, '{"applied_ts": 20}')}
+
+
+def test_partition_of_which_the_commit_is_not_told_does_not_begin_at_the_topics_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    in_part = {0: answer_of(0, -1001, KafkaError.UNSTABLE_OFFSET_COMMIT), 1: answer_of(1, 2)}
+    consumer = GroupConsumer(
+        {0: [row(10), watermark(20), row(30), watermark(40)], 1: [row(11), watermark(20), watermark(40)]},
+        dealt=[[0, 1]],
+        group={0: TopicPartition(TOPIC, 0, 2, metadata='{"applied_ts": 20}')},
+        answers=[in_part, in_part],
+    )
+    stream = stream_over(monkeypatch, consumer)
+    with pytest.raises(StreamUnavailableError, match="committed"):
+        stream.poll(0.0)
+    assert consumer.at == {}
+    consumer.group[1] = TopicPartition(TOPIC, 1, 2, metadata='{"applied_ts": 20}')
+    batch = stream.poll(5.0)
+    assert batch is not None
+    assert changes(batch) == [(0, 2, 30)]
+
+
+def test_partitions_that_go_before_their_commits_are_told_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    consumer = GroupConsumer(
+        {0: [row(10), watermark(20)], 1: [row(11), watermark(20)]},
+        dealt=[[0, 1], [1]],
+        answers=[no_answer(), no_answer()],
+    )
+    stream = stream_over(monkeypatch, consumer)
+    with pytest.raises(StreamUnavailableError):
+        stream.poll(0.0)
+    batch = polled(stream)
+    assert changes(batch) == [(1, 0, 11)]
+    assert consumer.at == {1: 2}

@@ -17,8 +17,9 @@ Op = Literal["insert", "update", "delete"]
 class Row:
     """One row change.
 
-    Values are int, float, Decimal, bytes (binary types and BIT), str or None. Dates and times are MySQL's text: a
-    ``0000-00-00`` has no Python date. ENUM and SET are as the protocol has them: numbers in canal-json, names in Avro.
+    Values are int, float, Decimal, bytes (binary types), str or None; a BIT is an int in canal-json, bytes in Avro.
+    Dates and times are MySQL's text: a ``0000-00-00`` has no Python date. ENUM and SET are as the protocol has them:
+    numbers in canal-json, names in Avro.
     """
 
     schema: str

@@ -37,7 +37,7 @@ def value_of_v2(column: ColumnVersion, data: bytes, zone: tzinfo = UTC) -> Value
         case MysqlType.TIME:
             return duration_text(_integer(data, signed=True), max(column.decimal, 0))
         case MysqlType.FLOAT | MysqlType.DOUBLE:
-            return _float(tp, decode_float(data)[0])
+            return float_value(tp, decode_float(data)[0])
         case MysqlType.DECIMAL:
             return decode_decimal(data)[0]
         case MysqlType.JSON:
@@ -60,7 +60,7 @@ def value_of_datum(column: ColumnVersion, value: int | float | str | bytes, zone
     if isinstance(value, int):
         return _value_of_int(column, value, zone)
     if isinstance(value, float) and tp in {MysqlType.FLOAT, MysqlType.DOUBLE}:
-        return _float(tp, value)
+        return float_value(tp, value)
     if isinstance(value, str) and tp is MysqlType.DECIMAL:
         return value
     if isinstance(value, bytes):
@@ -79,6 +79,19 @@ def absent_value_in_zone(column: ColumnVersion, zone: tzinfo = UTC) -> Value:
     if column.tp is MysqlType.TIMESTAMP and isinstance(column.absent_value, str):
         return text_in_zone(column.absent_value, zone)
     return column.absent_value
+
+
+def float_value(tp: MysqlType, value: float) -> float:
+    """Return what a FLOAT or DOUBLE holds: NaN and infinity become 0, as in TiCDC; a FLOAT is rounded to 32 bits."""
+    if not math.isfinite(value):
+        return 0.0
+    if tp is MysqlType.DOUBLE:
+        return value
+    try:
+        rounded: float = _F32.unpack(_F32.pack(value))[0]
+    except OverflowError:
+        return 0.0
+    return rounded
 
 
 def decode_vector(data: bytes) -> tuple[float, ...]:
@@ -117,16 +130,3 @@ def _time(column: ColumnVersion, packed: int, zone: tzinfo) -> str:
         packed = in_zone(packed, zone)
     date_only = column.tp in {MysqlType.DATE, MysqlType.NEWDATE}
     return datetime_text(packed, max(column.decimal, 0), date_only=date_only)
-
-
-def _float(tp: MysqlType, value: float) -> float:
-    """NaN and infinity become 0, as in TiCDC; a FLOAT is rounded to 32 bits."""
-    if not math.isfinite(value):
-        return 0.0
-    if tp is MysqlType.DOUBLE:
-        return value
-    try:
-        rounded: float = _F32.unpack(_F32.pack(value))[0]
-    except OverflowError:
-        return 0.0
-    return rounded

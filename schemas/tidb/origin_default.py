@@ -5,10 +5,10 @@ be, else the type's zero value.
 """
 
 import base64
-import math
 from collections.abc import Sequence
 from decimal import ROUND_HALF_UP, Decimal, InvalidOperation, localcontext
 
+from schemas.tidb.column_value import float_value
 from schemas.tidb.info_json import JsonObject, number_in, object_in, text_in, texts_in
 from schemas.tidb.mysql_types import DATETIME_TYPES, INTEGER_TYPES, STRING_TYPES, MysqlFlag, MysqlType
 from schemas.tidb.packed_time import datetime_text, duration_text, parse_datetime, parse_duration
@@ -77,8 +77,7 @@ def _type(raw: JsonObject) -> MysqlType:
 def _convert_other(text: str, tp: MysqlType, fsp: int, field: JsonObject) -> Value:
     match tp:
         case MysqlType.FLOAT | MysqlType.DOUBLE:
-            number = float(text)
-            return number if math.isfinite(number) else 0.0
+            return float_value(tp, float(text))
         case MysqlType.DECIMAL:
             return _decimal(text, fsp)
         case MysqlType.ENUM:
@@ -89,7 +88,7 @@ def _convert_other(text: str, tp: MysqlType, fsp: int, field: JsonObject) -> Val
             return duration_text(parse_duration(text, fsp), fsp)
         case MysqlType.VECTOR:
             inner = text.strip()[1:-1].strip()
-            return tuple(float(item) for item in inner.split(",")) if inner else ()
+            return tuple(float_value(MysqlType.FLOAT, float(item)) for item in inner.split(",")) if inner else ()
         case _:
             return text
 

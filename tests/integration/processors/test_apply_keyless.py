@@ -128,6 +128,20 @@ def test_texts_that_a_collation_takes_for_the_same_are_other_rows(mariadb: Local
     assert {row[0] for row in table(mariadb, "d.t")} == {"a", "a ", "'\\", " "}
 
 
+def test_rows_from_before_a_float_came_are_found_by_its_default(mariadb: LocalMariaDb, feed: str) -> None:
+    run_sql(mariadb, "DROP DATABASE IF EXISTS d", "CREATE DATABASE d", "CREATE TABLE d.t (a INT)")
+    run_sql(mariadb, "INSERT INTO d.t VALUES (7), (8)", "ALTER TABLE d.t ADD COLUMN f FLOAT DEFAULT 3.14")
+    added = column(2, "f", tp=4, flen=12, decimal=-1, origin_default="3.14") | {"offset": 1}
+    info = table_info(100, "t", columns=[column(1, "a"), added], pk_is_handle=False)
+    keyless = table_version(info, schema_id=1, schema="d", version=Ts(1))
+    went = CommittedChange(12, 11, row_key(TableId(100), 1), "delete", b"", encode_row_v2({1: b"\x07"}), 0)
+    log = SinkLog(1)
+    _write(log, row_changes(100, [went]), keyless)
+    log.watermark(20)
+    Processor(mariadb, log, feed).apply(20)
+    assert [row[0] for row in table(mariadb, "d.t")] == [8]
+
+
 def _count(mariadb: LocalMariaDb, what: str) -> int:
     connection = mariadb.connect()
     try:

@@ -188,6 +188,20 @@ def test_debezium_null_of_a_column_with_default_is_the_default(small_rows: int) 
 
 
 @PATHS
+def test_debezium_null_is_the_default_as_its_text_says_it(small_rows: int) -> None:
+    """``getValueFromDefault`` does not fit it to the column, as TiDB does where a row lacks it."""
+    table = table_of(
+        column(2, "y", tp=13, flen=4) | {"default": "70"},
+        column(3, "f", tp=4, decimal=-1) | {"default": "3.14"},
+        column(4, "s", **TEXT | {"flen": 2}) | {"default": "ab "},  # type: ignore[arg-type]
+    )
+    _, value = message_of(DebeziumEncoder(), dict.fromkeys(range(2, 5)), None, small_rows, table=table)
+    assert payload(value).endswith('"after":{"id":1,"y":70,"f":3.14,"s":"ab "}}')
+    assert '"field":"y","default":1970}' in value
+    assert '"field":"f","default":3.14}' in value
+
+
+@PATHS
 def test_debezium_timestamp_mounted_in_another_zone_is_in_utc(small_rows: int) -> None:
     zone = ZoneInfo("Asia/Shanghai")
     table = table_of(column(2, "t", tp=7, decimal=0))

@@ -10,6 +10,7 @@ from datetime import UTC, date, datetime, timedelta, tzinfo
 
 import numpy as np
 
+from schemas.tidb.column_value import float_value
 from schemas.tidb.mysql_types import STRING_TYPES, MysqlType
 from schemas.tidb.origin_default import value_of_text
 from schemas.tidb.packed_time import parse_duration
@@ -18,7 +19,7 @@ from schemas.tidb.value import Value
 from sorters.core.columnar.escape import JSONITER
 from sorters.core.columnar.numbers import plain_digits
 from sorters.core.encode.open.values import takes_exponent
-from sorters.core.mount.column import value_text
+from sorters.core.mount.column import FLOAT_TYPES, value_text
 
 INTEGER_BITS = {
     MysqlType.TINYINT: 8,
@@ -107,10 +108,16 @@ def null_json(spec: ColumnVersion, zone: tzinfo = UTC) -> bytes:
 
 
 def default_value(spec: ColumnVersion) -> Value:
-    """Return the column's DEFAULT in mounted form, a TIMESTAMP's in UTC; None: the type has no such value."""
+    """Return the column's DEFAULT in mounted form, a TIMESTAMP's in UTC; None: the type has no such value.
+
+    TiCDC (``getValueFromDefault``) reads its text, but does not fit it to the column as TiDB does in a row: YEAR 70
+    stays the year 70, and a FLOAT has all its digits.
+    """
     assert spec.default is not None
     if spec.tp is MysqlType.BIT:
         return int.from_bytes(spec.default.encode("latin-1"), "big")
+    if spec.tp in STRING_TYPES:
+        return spec.default.encode("utf-8", "surrogateescape")
     field = {
         "Tp": int(spec.tp),
         "Decimal": spec.decimal,
@@ -119,6 +126,10 @@ def default_value(spec: ColumnVersion) -> Value:
         "Elems": list(spec.elems),
     }
     try:
+        if spec.tp in FLOAT_TYPES:
+            return float_value(MysqlType.DOUBLE, float(spec.default))
+        if spec.tp is MysqlType.YEAR:
+            return int(spec.default)
         return value_of_text(spec.default, field)
     except (ValueError, ArithmeticError):
         return None

@@ -17,6 +17,7 @@ from schemas.tidb.value import Value
 _FIXED_TYPES = frozenset({MysqlType.STRING})
 _DECIMAL_DIGITS_MAX = 81
 """MyDecimal's word buffer holds nine words of nine digits."""
+_YEAR_DIGITS, _YEARS_2000, _YEARS_1900 = 4, 70, 100
 
 
 def default_text(raw: JsonObject) -> str | None:
@@ -63,8 +64,8 @@ def value_of_text(text: str, field: JsonObject) -> Value:
         value = text.encode("utf-8", "surrogateescape")
         pads = tp in _FIXED_TYPES and field["Charset"] == "binary"
         return value.ljust(number_in(field, "Flen"), b"\0") if pads else value
-    if tp in INTEGER_TYPES or tp is MysqlType.YEAR or tp is MysqlType.BIT:
-        return int(Decimal(text).to_integral_value(ROUND_HALF_UP))
+    if tp in INTEGER_TYPES or tp is MysqlType.BIT:
+        return _whole(text)
     if tp in DATETIME_TYPES:
         return datetime_text(parse_datetime(text, fsp), fsp, date_only=tp in {MysqlType.DATE, MysqlType.NEWDATE})
     return _convert_other(text, tp, fsp, field)
@@ -78,6 +79,8 @@ def _convert_other(text: str, tp: MysqlType, fsp: int, field: JsonObject) -> Val
     match tp:
         case MysqlType.FLOAT | MysqlType.DOUBLE:
             return float_value(tp, float(text))
+        case MysqlType.YEAR:
+            return _year(text)
         case MysqlType.DECIMAL:
             return _decimal(text, fsp)
         case MysqlType.ENUM:
@@ -102,25 +105,48 @@ def _decimal(text: str, scale: int) -> str:
             raise ValueError(f"{text!r} is no decimal") from error
 
 
+def _year(text: str) -> int:
+    """Read a YEAR as ``ConvertToMysqlYear`` does: of two digits it is 1970 to 2069, but 0000 is the year 0."""
+    year, digits = _whole(text), text.strip()
+    if year == 0 and (len(text) == _YEAR_DIGITS or not digits.startswith("0")):
+        return 0
+    return year + (2000 if 0 <= year < _YEARS_2000 else 1900 if _YEARS_2000 <= year < _YEARS_1900 else 0)
+
+
+def _whole(text: str) -> int:
+    return int(Decimal(text).to_integral_value(ROUND_HALF_UP))
+
+
 def _enum(text: str, elems: Sequence[str]) -> int:
-    for number, elem in enumerate(elems, 1):
-        if elem == text:
-            return number
-    for number, elem in enumerate(elems, 1):
-        if elem.casefold().rstrip(" ") == text.casefold().rstrip(" "):
-            return number
-    return int(text)
+    number = _number_of(text, elems)
+    return int(text) if number is None else number
 
 
 def _set(text: str, elems: Sequence[str]) -> int:
     if not text:
         return 0
-    mask, folded = 0, [elem.casefold() for elem in elems]
+    mask = 0
     for name in text.split(","):
-        if name.casefold() not in folded:
+        number = _number_of(name, elems)
+        if number is None:
             return int(text)
-        mask |= 1 << folded.index(name.casefold())
+        mask |= 1 << number - 1
     return mask
+
+
+def _number_of(name: str, elems: Sequence[str]) -> int | None:
+    """Return which element a name is, from 1 on; None: none.
+
+    TiDB compares by the collation, under which all elements differ. So a name as it is written comes first, and
+    letters of the other case count only where no element has them.
+    """
+    for number, elem in enumerate(elems, 1):
+        if elem == name:
+            return number
+    for number, elem in enumerate(elems, 1):
+        if elem.casefold().rstrip(" ") == name.casefold().rstrip(" "):
+            return number
+    return None
 
 
 def _zero_value(tp: MysqlType) -> Value:

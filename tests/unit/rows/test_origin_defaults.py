@@ -15,7 +15,7 @@ from tests.support.recorded.ddl_jobs import column, table_info
 from tests.support.recorded.mounting import row_changes
 from tests.support.recorded.recording import CommittedChange
 
-FLOAT, DOUBLE, VECTOR = 4, 5, 225
+FLOAT, DOUBLE, YEAR, VECTOR, SET = 4, 5, 13, 225, 248
 
 
 def absent(tp: int, default: str | None, **fields: Any) -> Value:
@@ -50,3 +50,38 @@ def test_row_without_key_from_before_a_float_came_is_deleted_by_the_float_that_i
     row = CommittedChange(9, 8, row_key(TableId(100), 1), "delete", b"", encode_row_v2({1: b"\x07"}), 0)
     rows = SqlRowsEncoder().encode_rows(mount(table, row_changes(100, [row]), small_rows=small_rows))
     assert b"(`a`<=>7 AND `f`<=>3.140000104904175e0)" in rows.values[0].as_py()
+
+
+@pytest.mark.parametrize(
+    ("elems", "collation", "default", "held"),
+    [
+        (["a", "A"], "utf8mb4_bin", "A", 0b10),
+        (["a", "A"], "utf8mb4_bin", "A,a", 0b11),
+        (["a", "b"], "utf8mb4_general_ci", "B", 0b10),  # b'1000010' is kept as it is written
+        (["a", "b"], "utf8mb4_bin", "a ,b", 0b11),
+        (["a", "b"], "utf8mb4_bin", "", 0),
+        (["a", "b", "c"], "utf8mb4_bin", "5", 0b101),
+        (["a", "b", "5"], "utf8mb4_bin", "5", 0b100),
+    ],
+)
+def test_absent_set_has_the_names_of_its_default(elems: list[str], collation: str, default: str, held: int) -> None:
+    assert absent(SET, default, elems=elems, charset="utf8mb4", collation=collation) == held
+
+
+@pytest.mark.parametrize(
+    ("default", "held"),
+    [
+        ("70", 1970),
+        ("99", 1999),
+        ("1", 2001),
+        ("69", 2069),
+        ("0", 2000),
+        ("00", 2000),
+        ("0000", 0),
+        (" 0", 2000),
+        ("1901", 1901),
+        ("2155", 2155),
+    ],
+)
+def test_absent_year_of_two_digits_is_of_this_century_or_the_last(default: str, held: int) -> None:
+    assert absent(YEAR, default, flen=4) == held

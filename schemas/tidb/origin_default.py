@@ -5,6 +5,8 @@ be, else the type's zero value.
 """
 
 import base64
+import math
+import re
 from collections.abc import Sequence
 from decimal import ROUND_HALF_UP, Decimal, InvalidOperation, localcontext
 
@@ -15,6 +17,11 @@ from schemas.tidb.packed_time import datetime_text, duration_text, parse_datetim
 from schemas.tidb.value import Value
 
 _FIXED_TYPES = frozenset({MysqlType.STRING})
+_SIZED_TYPES = frozenset({MysqlType.STRING, MysqlType.VARCHAR, MysqlType.VAR_STRING})
+_DELIMITER = r"[!-/:-@\[-`{-~]+"
+_DATE_PARTS = re.compile(rf"(\d{{1,4}}){_DELIMITER}(\d{{1,2}}){_DELIMITER}(\d{{1,2}})(\D.*)?")
+_DATE_DIGITS = re.compile(r"(\d{4}|\d\d)(\d\d)(\d\d)()")
+_TWO_DIGITS, _NOT_ZERO = 2, re.compile("[1-9]")
 _DECIMAL_DIGITS_MAX = 81
 """MyDecimal's word buffer holds nine words of nine digits."""
 _YEAR_DIGITS, _YEARS_2000, _YEARS_1900 = 4, 70, 100
@@ -33,10 +40,13 @@ def default_text(raw: JsonObject) -> str | None:
 
 def origin_default_text(raw: JsonObject) -> str | None:
     """Return a column's origin default as TiDB keeps it; a BIT's as its number."""
-    if _type(raw) is MysqlType.BIT and (bits := text_in(raw, "origin_default_bit")):
-        return str(int.from_bytes(base64.b64decode(bits), "big"))
     text = raw.get("origin_default")
-    return None if text is None else str(text)
+    if _type(raw) is not MysqlType.BIT:
+        return None if text is None else str(text)
+    if raw.get("origin_default_bit") is not None:
+        # No byte at all is the zero that a NOT NULL column without default gets.
+        return str(int.from_bytes(base64.b64decode(text_in(raw, "origin_default_bit")), "big"))
+    return None if text is None else str(int.from_bytes(str(text).encode("utf-8", "surrogateescape"), "big"))
 
 
 def absent_value(raw: JsonObject) -> Value:
@@ -56,18 +66,19 @@ def absent_value(raw: JsonObject) -> Value:
 def value_of_text(text: str, field: JsonObject) -> Value:
     """Return the mounted value of a default's text; ``field`` is the column's FieldType JSON.
 
+    As TiDB and TiCDC read it (``Datum.ConvertTo``): it need not be in the column's form, and of old TiDBs often is not.
+
     Raises:
         ValueError: it is no value of the type.
     """
     tp, fsp = MysqlType(number_in(field, "Tp")), max(number_in(field, "Decimal"), 0)
     if tp in STRING_TYPES:
-        value = text.encode("utf-8", "surrogateescape")
-        pads = tp in _FIXED_TYPES and field["Charset"] == "binary"
-        return value.ljust(number_in(field, "Flen"), b"\0") if pads else value
+        return _bytes(text, tp, field)
     if tp in INTEGER_TYPES or tp is MysqlType.BIT:
         return _whole(text)
     if tp in DATETIME_TYPES:
-        return datetime_text(parse_datetime(text, fsp), fsp, date_only=tp in {MysqlType.DATE, MysqlType.NEWDATE})
+        date_only = tp in {MysqlType.DATE, MysqlType.NEWDATE}
+        return datetime_text(parse_datetime(_date(text) if date_only else text, fsp), fsp, date_only=date_only)
     return _convert_other(text, tp, fsp, field)
 
 
@@ -78,7 +89,7 @@ def _type(raw: JsonObject) -> MysqlType:
 def _convert_other(text: str, tp: MysqlType, fsp: int, field: JsonObject) -> Value:
     match tp:
         case MysqlType.FLOAT | MysqlType.DOUBLE:
-            return float_value(tp, float(text))
+            return float_value(tp, _float(text, field))
         case MysqlType.YEAR:
             return _year(text)
         case MysqlType.DECIMAL:
@@ -96,13 +107,42 @@ def _convert_other(text: str, tp: MysqlType, fsp: int, field: JsonObject) -> Val
             return text
 
 
+def _bytes(text: str, tp: MysqlType, field: JsonObject) -> bytes:
+    """Return a text or bytes; what CHAR and VARCHAR have beyond their length are blanks, which TiDB cuts off."""
+    flen, is_binary = number_in(field, "Flen"), field["Charset"] == "binary"
+    if tp in _SIZED_TYPES and not is_binary and flen >= 0:
+        text = text[:flen]
+    value = text.encode("utf-8", "surrogateescape")
+    return value.ljust(flen, b"\0") if tp in _FIXED_TYPES and is_binary else value
+
+
+def _date(text: str) -> str:
+    """Write a date of other delimiters, of none, or of a year of two digits as ``parse_datetime`` reads it."""
+    match = _DATE_PARTS.fullmatch(text.strip()) or _DATE_DIGITS.fullmatch(text.strip())
+    if not match:
+        return text
+    year, month, day, rest = match.groups("")
+    has_century = len(year) > _TWO_DIGITS or not _NOT_ZERO.search(text)
+    return f"{int(year) if has_century else _adjust_year(int(year)):04d}-{month}-{day}{rest}"
+
+
+def _float(text: str, field: JsonObject) -> float:
+    """Read a number; of a FLOAT(M,D) to D digits, a half to the even one (``TruncateFloat``)."""
+    value, digits = float(text), number_in(field, "Decimal")
+    scaled = value * 10.0 ** max(digits, 0)
+    if digits < 0 or number_in(field, "Flen") < 0 or not math.isfinite(scaled):
+        return value
+    return round(scaled) / 10.0**digits
+
+
 def _decimal(text: str, scale: int) -> str:
     with localcontext() as context:
         context.prec = _DECIMAL_DIGITS_MAX
         try:
-            return format(Decimal(text).quantize(Decimal(1).scaleb(-scale), ROUND_HALF_UP), "f")
+            value = Decimal(text).quantize(Decimal(1).scaleb(-scale), ROUND_HALF_UP)
         except InvalidOperation as error:
             raise ValueError(f"{text!r} is no decimal") from error
+    return format(value if value else abs(value), "f")
 
 
 def _year(text: str) -> int:
@@ -110,11 +150,18 @@ def _year(text: str) -> int:
     year, digits = _whole(text), text.strip()
     if year == 0 and (len(text) == _YEAR_DIGITS or not digits.startswith("0")):
         return 0
+    return _adjust_year(year)
+
+
+def _adjust_year(year: int) -> int:
     return year + (2000 if 0 <= year < _YEARS_2000 else 1900 if _YEARS_2000 <= year < _YEARS_1900 else 0)
 
 
 def _whole(text: str) -> int:
-    return int(Decimal(text).to_integral_value(ROUND_HALF_UP))
+    try:
+        return int(Decimal(text).to_integral_value(ROUND_HALF_UP))
+    except ArithmeticError as error:
+        raise ValueError(f"{text!r} is no number") from error
 
 
 def _enum(text: str, elems: Sequence[str]) -> int:

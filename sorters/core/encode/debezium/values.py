@@ -13,7 +13,7 @@ import numpy as np
 from schemas.tidb.column_value import float_value
 from schemas.tidb.mysql_types import STRING_TYPES, MysqlType
 from schemas.tidb.origin_default import value_of_text
-from schemas.tidb.packed_time import parse_duration
+from schemas.tidb.packed_time import datetime_text, parse_datetime, parse_duration
 from schemas.tidb.table import ColumnVersion
 from schemas.tidb.value import Value
 from sorters.core.columnar.escape import JSONITER
@@ -111,7 +111,7 @@ def default_value(spec: ColumnVersion) -> Value:
     """Return the column's DEFAULT in mounted form, a TIMESTAMP's in UTC; None: the type has no such value.
 
     TiCDC (``getValueFromDefault``) reads its text, but does not fit it to the column as TiDB does in a row: YEAR 70
-    stays the year 70, and a FLOAT has all its digits.
+    stays the year 70, a FLOAT has all its digits, and a date is one in the form of ISO 8601 only.
     """
     assert spec.default is not None
     if spec.tp is MysqlType.BIT:
@@ -130,6 +130,8 @@ def default_value(spec: ColumnVersion) -> Value:
             return float_value(MysqlType.DOUBLE, float(spec.default))
         if spec.tp is MysqlType.YEAR:
             return int(spec.default)
+        if spec.tp in DATE_TYPES:
+            return datetime_text(parse_datetime(spec.default, 0), 0, date_only=True)
         return value_of_text(spec.default, field)
     except (ValueError, ArithmeticError):
         return None

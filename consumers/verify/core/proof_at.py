@@ -1,15 +1,22 @@
 """What a changefeed's sorter says that a table holds at a ts, from the states that it has told.
 
 A state holds from its ``ts`` on, up to the next one's ``after_ts``; in between the table has changed, and no state is
-of a ts there. A partitioned table is what its partitions are together.
+of a ts there. Below the oldest that is left nothing is known, but where the table was made above it: a run of the
+sorter takes back what runs before it have told, and the topic is compacted. A partitioned table is what its partitions
+are together.
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from schemas.ids import TableId, Ts
 from schemas.state_proof.carried import CarriedState
 from schemas.state_proof.row_text import TableProof
+
+_MADE_BY: Final = frozenset({"create", "truncate", "partition"})
+"""By what a state begins whose table was not there before."""
+BETWEEN, GONE = "of this very ts no state was told", "of this ts no state is left any more"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,9 +48,9 @@ def proof_at(states: Iterable[CarriedState], table: str, ts: Ts, told_ts: Ts) ->
         by_id.setdefault(state.table_id, []).append(state)
     taken: list[CarriedState] = []
     for history in by_id.values():
-        state_there, is_known = _at(history, ts)
-        if not is_known and any(each.table == table for each in history):
-            return ProofAnswer(reason="of this very ts no state was told", is_between=True)
+        state_there, unknown = _at(history, ts)
+        if unknown and any(each.table == table for each in history):
+            return ProofAnswer(reason=unknown, is_between=unknown == BETWEEN)
         if state_there is not None and state_there.table == table:
             taken.append(state_there)
     return _together(taken)
@@ -62,12 +69,18 @@ def odd_side(source: TableProof, proof: TableProof, destination: TableProof) -> 
     return "source" if proof == destination else "all"
 
 
-def _at(history: Sequence[CarriedState], ts: Ts) -> tuple[CarriedState | None, bool]:
-    """Return the state at ``ts``, and whether it is known; None: the table was not there yet."""
+def _at(history: Sequence[CarriedState], ts: Ts) -> tuple[CarriedState | None, str]:
+    """Return the state at ``ts``, and why it is not known; None, and '': the table was not there yet."""
     ordered = sorted(history, key=lambda state: state.ts)
     before = next((state for state in reversed(ordered) if state.ts <= ts), None)
     behind = next((state for state in ordered if state.ts > ts), None)
-    return before, behind is None or behind.after_ts >= ts
+    if behind is None:
+        return before, ""
+    if before is None and behind.begun_by in _MADE_BY and behind.begun_ts > ts:
+        return None, ""
+    if behind.after_ts < ts:
+        return before, BETWEEN
+    return before, "" if before is not None else GONE
 
 
 def _together(states: Sequence[CarriedState]) -> ProofAnswer:

@@ -37,6 +37,28 @@ def test_partitions_count_together_and_one_without_a_proof_spoils_all() -> None:
     assert proof_at([SECOND, columns], "s.t", Ts(30), Ts(30)).proof is None
 
 
+@pytest.mark.parametrize(("begun_ts", "begun_by"), [(2, "create"), (2, "image"), (50, "image"), (0, "")])
+def test_partition_of_which_only_a_later_state_is_left_leaves_no_proof(begun_ts: int, begun_by: str) -> None:
+    """After the sorter's restart: a state of a table that changed above, and one of what has stood still since 10."""
+    begun = {"begun_ts": Ts(begun_ts), "begun_by": begun_by}
+    changed = replace(FIRST, after_ts=Ts(55), ts=Ts(60), proof=TableProof(5, 10), **begun)  # type: ignore[arg-type]
+    quiet = replace(FIRST, table_id=TableId(2), begun_ts=Ts(2), begun_by="create")
+    for states in ([changed, quiet], [changed]):
+        answer = proof_at(states, "s.t", Ts(40), Ts(100))
+        assert answer == ProofAnswer(reason="of this ts no state is left any more"), "and waiting brings none"
+    assert proof_at([changed, quiet], "s.t", Ts(57), Ts(100)).is_between
+    assert proof_at([changed, quiet], "s.t", Ts(60), Ts(100)).proof == TableProof(7, 9)
+
+
+@pytest.mark.parametrize("begun_by", ["create", "truncate", "partition"])
+def test_partition_that_was_made_above_the_ts_was_not_there_yet(begun_by: str) -> None:
+    made = replace(SECOND, table_id=TableId(2), begun_ts=Ts(17), begun_by=begun_by)
+    assert proof_at([FIRST, made], "s.t", Ts(16), Ts(40)) == PROVEN
+    assert proof_at([FIRST, made], "s.t", Ts(17), Ts(40)).proof is None
+    within_its_cut = replace(made, begun_ts=Ts(25))
+    assert proof_at([FIRST, within_its_cut], "s.t", Ts(24), Ts(40)) == PROVEN
+
+
 def test_table_goes_by_the_name_that_it_has_at_the_ts() -> None:
     renamed = replace(SECOND, table="s.new")
     assert proof_at([FIRST, renamed], "s.t", Ts(15), Ts(40)) == PROVEN

@@ -48,7 +48,7 @@ class RangeCheck:
 
     def compare(self, outcome: TableOutcome) -> TableOutcome:
         """Return an outcome with both proofs and the keys that differ."""
-        mine, theirs = TableProof(), TableProof()
+        mine = theirs = self.what.nothing
         differences: list[KeyDifference] = []
         is_all = True
         for keys in self._ranges():
@@ -56,7 +56,7 @@ class RangeCheck:
                 partial(self.source.proof, self.source_table, self.what, keys),
                 partial(self.other.proof, self.other_table, self.what, keys),
             )
-            mine, theirs = _sum(mine, here), _sum(theirs, there)
+            mine, theirs = mine.with_rows_of(here), theirs.with_rows_of(there)
             if here == there:
                 continue
             if len(differences) >= self.keys_max:
@@ -102,7 +102,3 @@ class RangeCheck:
         )
         is_read = len(here) <= READ_ROWS_MAX and len(there) <= READ_ROWS_MAX
         return key_differences(here, there), is_all and is_read
-
-
-def _sum(left: TableProof, right: TableProof) -> TableProof:
-    return TableProof(left.rows + right.rows, left.xor ^ right.xor)

@@ -13,7 +13,7 @@ from consumers.verify.core.differences import HashedRow
 from consumers.verify.errors import RowTooLongError, TableInMotionError
 from schemas.errors import BusError
 from schemas.state_proof.proof_sql import Dialect, borders_sql, buckets_sql, quoted, rows_sql, totals_sql
-from schemas.state_proof.row_text import TableProof
+from schemas.state_proof.row_text import SUMS, TableProof
 
 Name = tuple[str, str]
 _IN_MOTION = frozenset({1412, 8027, 8028})
@@ -96,8 +96,8 @@ class SideReader:
         Raises:
             RowTooLongError: a row has no hash here.
         """
-        sql = totals_sql(self.dialect, table, compared.columns, keys.condition)
-        ((rows, hashed, xor),) = self._ask(sql, keys.arguments)
+        sql = totals_sql(self.dialect, table, compared.columns, keys.condition, with_sum=not compared.has_key)
+        ((rows, hashed, xor, *sums),) = self._ask(sql, keys.arguments)
         if rows != hashed:
             raise RowTooLongError(
                 "a row's text is longer than max_allowed_packet",
@@ -105,13 +105,14 @@ class SideReader:
                 table=".".join(table),
                 rows=int(rows) - int(hashed),
             )
-        return TableProof(int(rows), int(xor))
+        return _proof(rows, xor, sums)
 
     def buckets(self, table: Name, compared: Compared, keys: ColumnRange, shift: int) -> dict[int, TableProof]:
         """Return the proofs of a range's buckets."""
-        sql = buckets_sql(self.dialect, table, compared.columns, shift, keys.condition)
+        with_sum = not compared.has_key
+        sql = buckets_sql(self.dialect, table, compared.columns, shift, keys.condition, with_sum=with_sum)
         answer = self._ask(sql, keys.arguments)
-        return {int(bucket): TableProof(int(rows), int(xor)) for bucket, rows, xor in answer}
+        return {int(bucket): _proof(rows, xor, sums) for bucket, rows, xor, *sums in answer}
 
     def rows(
         self, table: Name, compared: Compared, keys: ColumnRange, shift: int, buckets: Sequence[int], rows_max: int
@@ -131,6 +132,10 @@ class SideReader:
         if errno(error) in _IN_MOTION:
             return TableInMotionError("a table's definition has changed meanwhile", side=self._side)
         return general_error(error, side=self._side)
+
+
+def _proof(rows: Any, xor: Any, sums: Sequence[Any]) -> TableProof:
+    return TableProof(int(rows), int(xor), int(sums[0]) % SUMS if sums else None)
 
 
 def _dialect(connection: Connection) -> Dialect:

@@ -21,7 +21,7 @@ from consumers.verify.at_once import at_once
 from consumers.verify.border import Border, Snapshot, snapshot
 from consumers.verify.core.columns import compared
 from consumers.verify.core.outcome import TableOutcome, Verdict
-from consumers.verify.core.proof_at import ProofAnswer, odd_side
+from consumers.verify.core.proof_at import NO_EVEN_REPEATS, ProofAnswer, odd_side
 from consumers.verify.errors import RowTooLongError, TableInMotionError
 from consumers.verify.ranges import RangeCheck
 from consumers.verify.reader import ColumnRange, Name, SideReader
@@ -149,7 +149,8 @@ class TableCheck:
             )
         odd = odd_side(mine, answer.proof, theirs)
         verdict = Verdict.DIFFERENT if odd else outcome.verdict
-        return replace(outcome, proof=answer.proof, odd=odd, verdict=verdict)
+        unseen = "" if what.has_key else NO_EVEN_REPEATS
+        return replace(outcome, proof=answer.proof, odd=odd, verdict=verdict, proof_reason=unseen)
 
     def _compare(self, pair: TablePair, source: SideReader, seen: Snapshot, ts: Ts) -> tuple[TableOutcome, Side | None]:
         """Return what is found, and which side alone has not the table."""

@@ -7,8 +7,12 @@ Percent signs of names are doubled for it, so statements are for a client that i
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import Final
 
 from schemas.state_proof.column_kind import ColumnKind, TextForm
+
+_SUM: Final = ", coalesce(sum(cast(h as decimal(40,0))), 0)"
+"""A DECIMAL, so that no server's integer is too small for it."""
 
 
 class Dialect(Enum):
@@ -76,22 +80,37 @@ def hash_sql(dialect: Dialect, columns: Sequence[ProofColumn]) -> str:
 
 
 def totals_sql(
-    dialect: Dialect, table: tuple[str, str], columns: Sequence[ProofColumn], condition: str = "true"
+    dialect: Dialect,
+    table: tuple[str, str],
+    columns: Sequence[ProofColumn],
+    condition: str = "true",
+    *,
+    with_sum: bool = False,
 ) -> str:
-    """Return the statement for (rows, rows that have a hash, XOR of the hashes) of a table.
+    """Return the statement for (rows, rows that have a hash, XOR of the hashes) of a table; ``with_sum``: and for their
+    sum, which is of more than 64 bits.
 
     A row whose text is longer than the server's ``max_allowed_packet`` has no hash there: then the first two differ.
     """
     rows = f"select {hash_sql(dialect, columns)} as h from {_table(table)} where {condition}"
-    return f"select count(*), count(h), coalesce(bit_xor(h), 0) from ({rows}) as hashed"
+    return f"select count(*), count(h), coalesce(bit_xor(h), 0){_SUM if with_sum else ''} from ({rows}) as hashed"
 
 
 def buckets_sql(
-    dialect: Dialect, table: tuple[str, str], columns: Sequence[ProofColumn], shift: int, condition: str
+    dialect: Dialect,
+    table: tuple[str, str],
+    columns: Sequence[ProofColumn],
+    shift: int,
+    condition: str,
+    *,
+    with_sum: bool = False,
 ) -> str:
-    """Return the statement for (bucket, rows, XOR) of each bucket of rows whose hash begins alike."""
+    """Return the statement for (bucket, rows, XOR) of each bucket of rows whose hash begins alike; ``with_sum``: and
+    for their sums.
+    """
     rows = f"select {hash_sql(dialect, columns)} as h from {_table(table)} where {condition}"
-    return f"select h >> {shift:d} as b, count(*), bit_xor(h) from ({rows}) as hashed group by h >> {shift:d}"
+    numbers = f"count(*), bit_xor(h){_SUM if with_sum else ''}"
+    return f"select h >> {shift:d} as b, {numbers} from ({rows}) as hashed group by h >> {shift:d}"
 
 
 def rows_sql(

@@ -8,7 +8,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import NoReturn
+from typing import Final, NoReturn
 
 import numpy as np
 
@@ -19,6 +19,8 @@ from schemas.tidb.value import Value
 NULL_TEXT = b"~"
 """Of a row's text; no byte of hexadecimal digits."""
 _HASH_BYTES = 8
+SUMS: Final = 1 << 64
+"""How many sums of hashes there are."""
 
 
 def value_text(kind: ColumnKind, value: Value | Decimal) -> bytes | None:
@@ -62,6 +64,9 @@ class TableProof:
 
     rows: int = 0
     xor: int = 0
+    sum: int | None = None
+    """Of the hashes, modulo 2^64, where a table without a key is compared: out of the XOR goes what stands there an
+    even number of times. None: nobody has asked."""
 
     def changed(self, old: int | None, new: int | None) -> "TableProof":
         """Return the proof after one change.
@@ -70,7 +75,17 @@ class TableProof:
             old: hash of the row before; None: there was none.
             new: hash of the row after; None: it is gone.
         """
-        return TableProof(self.rows - (old is not None) + (new is not None), self.xor ^ (old or 0) ^ (new or 0))
+        before, after = old or 0, new or 0
+        return TableProof(
+            self.rows - (old is not None) + (new is not None),
+            self.xor ^ before ^ after,
+            None if self.sum is None else (self.sum - before + after) % SUMS,
+        )
+
+    def with_rows_of(self, other: "TableProof") -> "TableProof":
+        """Return the proof of both one's rows; its sum is known where both are."""
+        added = None if self.sum is None or other.sum is None else (self.sum + other.sum) % SUMS
+        return TableProof(self.rows + other.rows, self.xor ^ other.xor, added)
 
 
 def double_text(value: float) -> bytes:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from schemas.state_proof.column_kind import TextForm, column_kind
 from schemas.state_proof.proof_sql import Dialect, ProofColumn, has_text
+from schemas.state_proof.row_text import TableProof
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,11 @@ class Compared:
         """The integer by which the table is read range by range; None: it is read whole."""
         first = self.key[0] if self.has_key else None
         return first.name if first is not None and first.kind.form is TextForm.INTEGER else None
+
+    @property
+    def nothing(self) -> TableProof:
+        """The proof of no row; with a sum where rows may stand in the table more than once."""
+        return TableProof(sum=None if self.has_key else 0)
 
 
 def compared(

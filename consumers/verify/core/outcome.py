@@ -43,7 +43,7 @@ class TableOutcome:
     """``source``, ``proof`` or ``destination``: that one differs from both others; ``all``: each from each. Of the
     columns of the proof."""
     proof_reason: str = ""
-    """Why there is no proof."""
+    """Why there is no proof, or what it does not see."""
 
 
 def as_json(outcome: TableOutcome) -> dict[str, object]:
@@ -97,7 +97,8 @@ def _of_proof(outcome: TableOutcome) -> str:
     if outcome.proof is None:
         return f"no state proof: {outcome.proof_reason}"
     if not outcome.odd:
-        return "the state proof says the same"
+        unseen = f", as far as it sees: {outcome.proof_reason}" if outcome.proof_reason else ""
+        return f"the state proof says the same{unseen}"
     if outcome.odd == "all":
         return f"the state proof says another thing than both, {outcome.proof.rows} rows"
     said = {"source": "source", "proof": "state proof", "destination": "destination"}
@@ -110,4 +111,5 @@ def _shown(part: str | None) -> str:
 
 
 def _proof(proof: TableProof) -> dict[str, object]:
-    return {"rows": proof.rows, "xor": f"{proof.xor:016x}"}
+    added = {} if proof.sum is None else {"sum": f"{proof.sum:016x}"}
+    return {"rows": proof.rows, "xor": f"{proof.xor:016x}", **added}

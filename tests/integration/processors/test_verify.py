@@ -28,7 +28,7 @@ from schemas.state_proof.column_kind import TextForm, column_kind
 from schemas.state_proof.proof_sql import Dialect, ProofColumn, text_sql, totals_sql
 from schemas.state_proof.row_text import TableProof, row_hash, value_text
 from tests.support.database.apply import Processor, rows, run_sql
-from tests.support.database.apply_tables import A, B, feed, two_tables
+from tests.support.database.apply_tables import A, feed, two_tables
 from tests.support.database.fake_tidb import FakeTidb
 from tests.support.database.mariadb import mariadb
 from tests.support.database.tidb_hash import (
@@ -39,10 +39,18 @@ from tests.support.database.tidb_hash import (
     recorded_table,
     recorded_values,
 )
-from tests.support.database.verify import MariaDbSource, connector, pair, played_tidb, table_check
+from tests.support.database.verify import (
+    MariaDbSource,
+    applied,
+    connector,
+    pair,
+    played_tidb,
+    table_check,
+    upstream,
+)
 from tests.support.topics.sink_log import SinkLog
 
-__all__ = ["feed", "mariadb"]
+__all__ = ["feed", "mariadb", "upstream"]
 
 INSERT, UPDATE, DELETE = RowOp.INSERT, RowOp.UPDATE, RowOp.DELETE
 
@@ -115,26 +123,6 @@ def _text(name: str, cell: str | None) -> bytes | None:
 
 
 # -- differences -------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def upstream(mariadb: LocalMariaDb) -> Iterator[MariaDbSource]:
-    run_sql(mariadb, "DROP DATABASE IF EXISTS u", "CREATE DATABASE u")
-    yield MariaDbSource(mariadb)
-    run_sql(mariadb, "DROP DATABASE IF EXISTS u")
-
-
-def applied(mariadb: LocalMariaDb, feed: str) -> None:
-    """Ten rows of d.a and three of d.b, by a processor; u.a and u.b hold the same."""
-    two_tables(mariadb)
-    log = SinkLog()
-    for number in range(1, 11):
-        log.rows(0, A, 10 + number, (INSERT, str(number), f"({number},{number * 100})"))
-    log.rows(1, B, 12, *((INSERT, f"(`id`=1 AND `k`='{k}')", f"(1,'{k}',{n})") for n, k in enumerate("xyz")))
-    log.watermark(30)
-    Processor(mariadb, log, feed).apply(30)
-    for table in ("a", "b"):
-        run_sql(mariadb, f"CREATE TABLE u.{table} LIKE d.{table}", f"INSERT INTO u.{table} SELECT * FROM d.{table}")
 
 
 def named(*differences: tuple[tuple[str, ...], str]) -> tuple[KeyDifference, ...]:
@@ -221,21 +209,6 @@ def test_verify_names_which_of_source_proof_and_destination_is_unlike_the_others
     between = table_check(upstream, feed, proofs=proofs).check(pair("a"))
     assert (between.verdict, between.proof) == (Verdict.SAME, None)
     assert lines(between)[-1] == "  no state proof: of this very ts no state was told"
-
-
-def test_verify_of_a_table_without_a_key_names_a_repeated_row_by_its_values(
-    mariadb: LocalMariaDb, feed: str, upstream: MariaDbSource
-) -> None:
-    applied(mariadb, feed)
-    for schema in ("u", "d"):
-        run_sql(mariadb, f"CREATE TABLE {schema}.h (n INT, s VARCHAR(9))")
-        run_sql(mariadb, f"INSERT INTO {schema}.h VALUES (1, 'p'), (2, NULL), (1, 'p')")
-    check = table_check(upstream, feed)
-    assert check.check(pair("h")).verdict is Verdict.SAME
-    run_sql(mariadb, "INSERT INTO d.h VALUES (2, NULL), (2, NULL)")  # the XOR is as before
-    outcome = check.check(pair("h"))
-    assert outcome.source_proof.xor == outcome.destination_proof.xor
-    assert outcome.differences == (KeyDifference(("2", None), "repeated"),)
 
 
 def test_verify_of_other_definitions_says_what_is_missing(

@@ -4,14 +4,19 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+import pytest
+
 from compose.stack.mariadb import LocalMariaDb
 from consumers.processors.apply.connection import Connector
 from consumers.verify.reader import SideReader
 from consumers.verify.table_check import CheckSettings, Proofs, TableCheck, TablePair
 from schemas.config.changefeed import load_changefeed
 from schemas.ids import Ts
-from tests.support.database.apply import rows
+from schemas.sink.position import RowOp
+from tests.support.database.apply import Processor, rows, run_sql
+from tests.support.database.apply_tables import A, B, two_tables
 from tests.support.database.fake_tidb import Answer
+from tests.support.topics.sink_log import SinkLog
 
 
 def connector(server: LocalMariaDb) -> Connector:
@@ -38,6 +43,27 @@ class MariaDbSource:
             yield SideReader(connection, "source")
         finally:
             connection.close()
+
+
+@pytest.fixture
+def upstream(mariadb: LocalMariaDb) -> Iterator[MariaDbSource]:
+    """Schema ``u`` as the source, empty at first."""
+    run_sql(mariadb, "DROP DATABASE IF EXISTS u", "CREATE DATABASE u")
+    yield MariaDbSource(mariadb)
+    run_sql(mariadb, "DROP DATABASE IF EXISTS u")
+
+
+def applied(mariadb: LocalMariaDb, feed: str) -> None:
+    """Ten rows of d.a and three of d.b, by a processor; u.a and u.b hold the same."""
+    two_tables(mariadb)
+    log = SinkLog()
+    for number in range(1, 11):
+        log.rows(0, A, 10 + number, (RowOp.INSERT, str(number), f"({number},{number * 100})"))
+    log.rows(1, B, 12, *((RowOp.INSERT, f"(`id`=1 AND `k`='{k}')", f"(1,'{k}',{n})") for n, k in enumerate("xyz")))
+    log.watermark(30)
+    Processor(mariadb, log, feed).apply(30)
+    for table in ("a", "b"):
+        run_sql(mariadb, f"CREATE TABLE u.{table} LIKE d.{table}", f"INSERT INTO u.{table} SELECT * FROM d.{table}")
 
 
 def table_check(

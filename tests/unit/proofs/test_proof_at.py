@@ -70,3 +70,10 @@ def test_odd_side_is_the_one_that_no_other_is_like() -> None:
     a, b, c = TableProof(1, 1), TableProof(1, 2), TableProof(1, 3)
     cases = [(a, a, a), (b, a, a), (a, b, a), (a, a, b), (a, b, c)]
     assert [odd_side(*case) for case in cases] == ["", "source", "proof", "destination", "all"]
+
+
+def test_odd_side_of_sides_that_differ_by_their_sums_is_none_that_a_proof_could_tell() -> None:
+    four, eight, proof = TableProof(4, 0, 6), TableProof(4, 0, 8), TableProof(4, 0)
+    cases = [(four, proof, four), (four, proof, eight), (four, TableProof(4, 1), four), (four, TableProof(4, 1), eight)]
+    assert [odd_side(*case) for case in cases] == ["", "", "proof", "all"]
+    assert odd_side(four, proof, TableProof(3, 5, 8)) == "destination"

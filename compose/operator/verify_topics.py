@@ -66,9 +66,10 @@ def topic_check(  # what a check takes, once
     check_protocol(config)
     options, feed = librdkafka_options(config), compile_feed(config, namespace)
     if config.protocol == "avro":
-        tables = topic_tables(pairs, source, name_of=sanitize_name, others=_names(feed, source))
+        others = _names(feed, source)
+        tables = topic_tables(pairs, source, feed.selectors.keeps, name_of=sanitize_name, others=others)
     else:
-        tables = topic_tables(pairs, source)
+        tables = topic_tables(pairs, source, feed.selectors.keeps)
     topics = _topics(feed, pairs)
     cut_off = _cut_off(options, set(topics.values()))
     for name, topic in topics.items():

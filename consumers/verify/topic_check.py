@@ -11,12 +11,13 @@ it.
 import time
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from heapq import merge
 from typing import TypeVar
 
 from consumers.client.changes import ChangeBatch, Ddl
 from consumers.client.errors import ProofLostError
-from consumers.verify.core.columns import Compared, compared
+from consumers.verify.core.columns import Compared, compared_in_messages
 from consumers.verify.core.outcome import TableOutcome, Verdict
 from consumers.verify.core.proof_at import ProofAnswer, odd_side
 from consumers.verify.ranges import RangeCheck
@@ -25,13 +26,20 @@ from consumers.verify.table_check import Proofs, SourceAt, TablePair
 from consumers.verify.topic_side import TopicSide, TopicTable
 from schemas.errors import ConfigError
 from schemas.ids import Ts
-from schemas.state_proof.proof_sql import Dialect
 
 RETRY_S = 0.2
 T = TypeVar("T", bound=Hashable)
 NameOf = Callable[[str], str]
 Poll = Callable[[float], ChangeBatch | None]
 """Returns the next batch of the topics, or None after so many seconds."""
+
+Keeps = Callable[[str, str, str], bool]
+"""Tells of a schema, table and column, by their names upstream, whether messages hold the column."""
+
+
+def keeps_all(schema: str, table: str, column: str) -> bool:
+    """Where there are no column selectors."""
+    return True
 
 
 @dataclass(slots=True)
@@ -43,6 +51,7 @@ class TopicTables:
     watermark_ts: Ts = Ts(0)
     lost: dict[Name, str] = field(default_factory=dict)
     """Why a table cannot be read from its topic."""
+    keeps: Keeps = keeps_all
 
     def read(self, poll: Poll, upto_ts: Ts, wait_s: float) -> None:
         """Read until a watermark at or above ``upto_ts`` at which all images are whole; no longer than ``wait_s``
@@ -77,7 +86,12 @@ class TopicTables:
 
 
 def topic_tables(
-    pairs: Sequence[TablePair], source: SourceAt, *, name_of: NameOf = str, others: Iterable[Name] = ()
+    pairs: Sequence[TablePair],
+    source: SourceAt,
+    keeps: Keeps = keeps_all,
+    *,
+    name_of: NameOf = str,
+    others: Iterable[Name] = (),
 ) -> TopicTables:
     """Return a changefeed's tables, none of which has been read, with the columns that the source has now.
 
@@ -96,13 +110,14 @@ def topic_tables(
     with source(Ts(0)) as now:
         for pair in pairs:
             try:
-                what = compared_columns(now, pair.source)
+                what = compared_columns(now, pair.source, keeps)
             except ConfigError as error:
                 lost[pair.destination] = str(error)
                 continue
             columns = _alike([column.name for column in what.columns], name_of)
             if not what.has_key:
-                lost[pair.destination] = "rows of a table without a key cannot be told apart in a topic"
+                left = f"; column-selectors leave out {', '.join(what.left_out)}" if what.left_out else ""
+                lost[pair.destination] = f"rows of a table without a key cannot be told apart in a topic{left}"
             elif pair.destination in alike:
                 several = ", ".join(sorted(".".join(name) for name in alike[pair.destination]))
                 lost[pair.destination] = f"messages have one name for several tables: {several}"
@@ -110,7 +125,7 @@ def topic_tables(
                 lost[pair.destination] = f"messages have one name for several columns: {', '.join(columns)}"
             else:
                 tables[pair.destination] = TopicTable(pair.destination, what, name_of)
-    return TopicTables(tables, lost=lost)
+    return TopicTables(tables, lost=lost, keeps=keeps)
 
 
 def _alike(names: Iterable[T], name_of: Callable[[T], T]) -> dict[T, list[T]]:
@@ -121,14 +136,13 @@ def _alike(names: Iterable[T], name_of: Callable[[T], T]) -> dict[T, list[T]]:
     return {name: several for several in alike.values() if len(several) > 1 for name in several}
 
 
-def compared_columns(source: SideReader, table: Name) -> Compared:
-    """Return all columns of a table that rows have; a topic's messages bring each of them.
+def compared_columns(source: SideReader, table: Name, keeps: Keeps = keeps_all) -> Compared:
+    """Return all columns of a table that a topic's messages bring.
 
     Raises:
         ConfigError: a type has no text form.
     """
-    columns = source.columns(table)
-    return compared(columns, source.keys(table), [column.name for column in columns], Dialect.TIDB)
+    return compared_in_messages(source.columns(table), source.keys(table), partial(keeps, *table))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,13 +175,14 @@ class TopicCheck:
         except ProofLostError as error:
             return replace(outcome, verdict=Verdict.NOT_COMPARED, reason=str(error))
         with self.source_at(ts) as source:
-            if compared_columns(source, pair.source) != table.compared:
+            if compared_columns(source, pair.source, self.tables.keeps) != table.compared:
                 reason = "its columns are others now than at the watermark; ask again"
                 return replace(outcome, verdict=Verdict.NOT_COMPARED, reason=reason)
             outcome = replace(
                 outcome,
                 key=tuple(column.name for column in table.compared.key),
                 missing_columns=tuple(sorted(table.missing)),
+                left_out=table.compared.left_out,
             )
             outcome = RangeCheck(
                 source=source,

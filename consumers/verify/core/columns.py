@@ -1,11 +1,14 @@
 """Which columns of a table are compared, and by which of them a row is named, from what ``information_schema`` says."""
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
 
 from schemas.state_proof.column_kind import TextForm, column_kind
 from schemas.state_proof.proof_sql import Dialect, ProofColumn, has_text
 from schemas.state_proof.row_text import TableProof
+
+_PRIMARY: Final = "PRIMARY"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +40,7 @@ class Compared:
     missing: tuple[str, ...]
     """Columns that the destination lacks: a difference of its own."""
     left_out: tuple[str, ...]
-    """Columns whose text the destination's SQL cannot be brought to."""
+    """Columns whose text the destination's SQL cannot be brought to, or that a topic's messages do not hold."""
 
     @property
     def range_column(self) -> str | None:
@@ -65,10 +68,8 @@ def compared(
     Raises:
         ConfigError: a type that has no text form.
     """
-    # A virtual column is in no row: each database makes it from the others.
-    stored = [row for row in source if "VIRTUAL" not in row.extra.upper()]
     there = {name.lower() for name in destination}
-    kinds = [ProofColumn(row.name, column_kind(row.column_type)) for row in stored]
+    kinds = [ProofColumn(row.name, column_kind(row.column_type)) for row in _stored(source)]
     held = [column for column in kinds if column.name.lower() in there]
     columns = tuple(column for column in held if has_text(dialect, column.kind))
     by_name = {column.name.lower(): column for column in columns}
@@ -82,6 +83,29 @@ def compared(
         missing=tuple(column.name for column in kinds if column.name.lower() not in there),
         left_out=tuple(column.name for column in held if column not in columns),
     )
+
+
+def compared_in_messages(source: Sequence[ColumnRow], key: Sequence[KeyRow], keeps: Callable[[str], bool]) -> Compared:
+    """Choose the columns that a topic's messages hold, in the source's order; see :func:`compared`.
+
+    Messages name a row by what column selectors leave of its primary key, or of a unique one. Where that is not all of
+    it, different rows may have one name, and the table counts as one without a key.
+
+    Args:
+        keeps: tells whether messages hold a column.
+    """
+    sent = [row for row in source if keeps(row.name)]
+    names = {row.name.lower() for row in sent}
+    nullable = {part.index for part in key if part.nullable}
+    first = [part for part in key if part.index == _PRIMARY] or [part for part in key if part.index not in nullable]
+    is_whole = all(part.column.lower() in names for part in first)
+    what = compared(sent, first if is_whole else (), names, Dialect.TIDB)
+    return replace(what, left_out=tuple(row.name for row in _stored(source) if row.name.lower() not in names))
+
+
+def _stored(source: Sequence[ColumnRow]) -> list[ColumnRow]:
+    """A virtual column is in no row: each database makes it from the others."""
+    return [row for row in source if "VIRTUAL" not in row.extra.upper()]
 
 
 def _key_names(key: Sequence[KeyRow]) -> tuple[str, ...]:

@@ -102,6 +102,11 @@ class ColumnSelectors:
         """Tell whether a selector matches a table."""
         return self._for(schema, table) is not None
 
+    def keeps(self, schema: str, table: str, column: str) -> bool:
+        """Tell whether a table's messages hold a column of this name."""
+        selector = self._for(schema, table)
+        return selector is None or selector.keeps(column)
+
     def select(self, table: TableVersion, route: Route) -> Selection | None:
         """Apply the table's selector to one version of it; None: all columns stay.
 

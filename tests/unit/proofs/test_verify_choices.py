@@ -9,7 +9,7 @@ import pytest
 from compose.cli import run_cli
 from compose.operator.verify import STATUS_DIFFERENT, STATUS_NOT_COMPARED, exit_status, notes, table_pairs
 from consumers.processors.apply.errors import DestinationRefusedError, DestinationUnreachableError
-from consumers.verify.core.columns import ColumnRow, KeyRow, compared
+from consumers.verify.core.columns import ColumnRow, KeyRow, compared, compared_in_messages
 from consumers.verify.core.differences import (
     HashedRow,
     KeyDifference,
@@ -70,6 +70,33 @@ def test_compared_key_is_the_first_index_without_null(key: list[KeyRow], has_key
     what = compared(columns, key, ["a", "b", "c"], Dialect.TIDB)
     assert (what.has_key, names(what.key)) == (has_key, parts)
     assert what.range_column == (parts[0] if has_key and parts[0] != "b" else None)
+
+
+@pytest.mark.parametrize(
+    ("key", "left_out", "parts"),
+    [
+        ([KeyRow("PRIMARY", "id", False), KeyRow("u", "Doc", False)], {"doc"}, ["id"]),
+        ([KeyRow("PRIMARY", "thrice", False), KeyRow("u", "id", False)], {"thrice"}, None),
+        ([KeyRow("u", "id", False), KeyRow("w", "thrice", False)], {"thrice"}, None),
+        ([KeyRow("n", "thrice", True), KeyRow("u", "id", False)], {"thrice", "doc"}, ["id"]),
+        ([KeyRow("PRIMARY", "id", False)], {"id", "doc", "thrice"}, None),
+        ([KeyRow("PRIMARY", "id", False)], set(), ["id"]),
+    ],
+)
+def test_compared_in_messages_are_the_columns_that_selectors_keep_if_they_keep_the_key(
+    key: list[KeyRow], left_out: set[str], parts: list[str] | None
+) -> None:
+    what = compared_in_messages(COLUMNS, key, lambda column: column.lower() not in left_out)
+    stored = ["id", "Doc", "thrice"]
+    assert names(what.columns) == [name for name in stored if name.lower() not in left_out]
+    assert (list(what.left_out), what.missing) == ([name for name in stored if name.lower() in left_out], ())
+    assert (names(what.key) if what.has_key else None) == parts
+
+
+def test_compared_in_messages_pass_over_the_type_of_a_column_that_is_left_out() -> None:
+    odd = (ColumnRow("id", "int", ""), ColumnRow("place", "geometry", ""))
+    what = compared_in_messages(odd, [KeyRow("PRIMARY", "id", False)], lambda column: column == "id")
+    assert (names(what.columns), what.left_out) == (["id"], ("place",))
 
 
 def test_differing_buckets_are_all_that_differ_until_there_are_too_many_rows() -> None:

@@ -8,11 +8,15 @@ DOCUMENT: Final = (
 )
 """A JSON document as TiDB prints it."""
 _TIMES: Final = {"t": "2024-02-29 10:20:30.500", "day": "2024-02-29"}
+_NO_DAYS: Final = {"t": "2024-00-01 10:20:30", "day": "2024-01-00"}
 _JSON: Final = {"j": DOCUMENT}
 CASES: Final[list[tuple[str, dict[str, Any], int | None]]] = [
     ("a / b is null", {"a": 1, "b": 0}, 1),
     ("a / b = 2.5", {"a": 5, "b": 2}, 1),
     ("r / 2 = 0.75", {"r": 1.5}, 1),
+    *((f"r {test} 9007199254740993", {"r": 2.0**53}, truth) for test, truth in (("=", 1), ("<", 0), (">=", 1))),
+    ("not 9007199254740993 <> r and r in (1, 9007199254740993)", {"r": 2.0**53}, 1),
+    ("9007199254740993 = 9007199254740992e0", {}, 1),
     ("~a = 18446744073709551615", {"a": 0}, 1),
     ("-1 & a = 5", {"a": 5}, 1),
     ("a << 64", {"a": 1}, 0),
@@ -75,6 +79,7 @@ CASES: Final[list[tuple[str, dict[str, Any], int | None]]] = [
         {"t": "2024-02-09 00:20:03"},
         1,
     ),
+    ("date_format(t, '0') = '0'", {"t": "2024-02-09 00:20:03"}, 1),
     (
         "last_day(day) = '2024-02-29' and to_days(day) = 739283 and dayname(day) = 'Friday' and monthname(t) = 'May'",
         {"day": "2024-02-02", "t": "2023-05-01"},
@@ -146,6 +151,7 @@ CASES: Final[list[tuple[str, dict[str, Any], int | None]]] = [
 OF_TIDB: Final[list[tuple[str, dict[str, Any], int | None]]] = [
     ("a = x'1f' and a + x'01' = 32", {"a": 31}, 1),  # to MariaDB a text
     ("1 / 3 = 0.333333333", {}, 1),
+    ("u = 9007199254740992e0 or u <= 9007199254740992.5e0", {"u": 2**53 + 1}, 0),  # MariaDB compares doubles
     ("d / 3 = 0.033333333", {"d": "0.10"}, 1),
     ("a / d = 0.666666666", {"a": 1, "d": "1.50"}, 1),
     ("t.a = 1 and T.`b` = 2", {"a": 1, "b": 2}, 1),
@@ -159,7 +165,12 @@ OF_TIDB: Final[list[tuple[str, dict[str, Any], int | None]]] = [
     ("j -> '$.c[1].d' = d and j -> '$.nope' = 1", _JSON | {"d": "2.50"}, None),
     ("j = 'x' and j -> '$' = 'x' and j -> '$[0]' = 'x'", {"j": '"x"'}, 1),
     ("regexp_like(s, '[0-9]+')", {"s": b"x7"}, 1),
+    *((f"date_format(day, '{form}') is null", {"day": "0000-00-00"}, 1) for form in ("%Y", "%H:%i", "", "00", "x")),
+    ("date_format(day, '%Y-%m') is null and date_format(t, '%d') is null", _NO_DAYS, 1),
+    ("date_format(day, '%Y%m') < '202401'", _NO_DAYS, None),
+    ("date_format(day, '0') = '0' and date_format(null, '0') is null", _NO_DAYS, 1),
 ]
 """TiDB divides exact numbers to whole words of nine places (pingcap/tidb ``types.DecimalDiv``), MariaDB rounds to four
-more; names of tables mind case there.
+more; names of tables mind case there. MariaDB formats times without a month or a day; TiDB does for the format ``0``
+alone (``builtinDateFormatSig``).
 """

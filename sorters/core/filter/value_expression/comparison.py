@@ -92,8 +92,7 @@ def _comparable(
     if ValueKind.NULL in kinds:
         return lambda first, second: (first, second)
     if kinds <= NUMBERS:
-        # An integer column against a number that is written down is exact, else doubles decide.
-        if ValueKind.REAL in kinds and (ValueKind.DECIMAL in kinds or not (left.constant or right.constant)):
+        if ValueKind.REAL in kinds and not (_is_refined(left, right) or _is_refined(right, left)):
             return lambda first, second: (float(first), float(second))  # type: ignore[arg-type]
         return lambda first, second: (first, second)
     if kinds == {ValueKind.TIME}:
@@ -109,6 +108,13 @@ def _comparable(
     raise MisfitError(
         f"{names[0]} is {left.kind.value} and {names[1]} {right.kind.value}: they do not compare here", at
     )
+
+
+def _is_refined(integer: Bound, number: Bound) -> bool:
+    """Tell whether TiDB compares exactly although one side is a double (``refineArgs``): it makes the double, which is
+    written down, an integer.
+    """
+    return integer.kind is ValueKind.INT and not integer.constant and number.constant
 
 
 def _converted(at: int, text: Bound, other: Bound) -> Operand:

@@ -111,7 +111,9 @@ def _moved(text: str, units: int, unit: str) -> str | None:
 
 
 def date_format(at: int, operand: Bound, form: Bound) -> Bound:
-    """DATE_FORMAT by a format that is written down, without those of weeks."""
+    """DATE_FORMAT by a format that is written down, without those of weeks; NULL of what has no month or no day, but by
+    the format ``0``, as in TiDB.
+    """
     moment = as_time("DATE_FORMAT", operand)
     raw = form.of({}) if form.constant and form.kind is ValueKind.TEXT else None
     if not isinstance(raw, bytes):
@@ -123,6 +125,8 @@ def date_format(at: int, operand: Bound, form: Bound) -> Bound:
         if text is None:
             return None
         assert isinstance(text, str)
+        if raw != b"0" and "00" in (text[_SLICES["MONTH"]], text[_SLICES["DAYOFMONTH"]]):
+            return None
         texts = [part if isinstance(part, str) else part(text) for part in parts]
         return None if None in texts else "".join(filter(None, texts)).encode("utf-8", "surrogateescape")
 
@@ -151,8 +155,8 @@ def _half(text: str) -> str:
     return "AM" if int(text[11:13]) < 12 else "PM"
 
 
-def _month(text: str) -> str | None:
-    return _MONTHS[int(text[5:7]) - 1] if int(text[5:7]) else None
+def _month(text: str) -> str:
+    return _MONTHS[int(text[5:7]) - 1]
 
 
 def _day_of_year(text: str) -> str | None:
@@ -164,7 +168,7 @@ _FORMATS: Final[dict[str, Callable[[str], str | None]]] = {
     "Y": lambda text: text[:4],
     "y": lambda text: text[2:4],
     "M": _month,
-    "b": lambda text: (_month(text) or "")[:3] or None,
+    "b": lambda text: _month(text)[:3],
     "m": lambda text: text[5:7],
     "c": lambda text: str(int(text[5:7])),
     "d": lambda text: text[8:10],

@@ -28,7 +28,7 @@ from schemas.ids import Ts, compose_ts, physical_ms
 from schemas.nodes.changefeed import NAMESPACE_DEFAULT
 from schemas.sink.position import PositionClass, RowOp, decode_position
 from sorters.core.columnar.row_changes import rows_where
-from sorters.core.encode.wire.protocol import CompanionEncoder
+from sorters.core.encode.wire.protocol import CompanionEncoder, SchemaKey
 from sorters.core.feed.companions import bootstrap_records, ddl_records, ddl_topics, watermark_records
 from sorters.core.feed.feed import CompiledFeed, compile_feed
 from sorters.core.feed.route_check import MISFITS, check_routes
@@ -240,14 +240,14 @@ def prepared(
         with suppress(BusError):  # reported in its turn
             topics |= ddl_topics(schemas, Ts(ts - 1), ts, feed)
     partitions = dict.fromkeys(sorted(topics), config.kafka.partition_num or PARTITIONS_DEFAULT)
-    ids: dict[tuple[str, Ts], int] = {}
+    ids: dict[SchemaKey, int] = {}
     register = register or _numbering()
     for stored in tables:
         for schema in feed.row_schemas(schemas.decoded(stored)):
-            ids[(schema.subject, schema.update_ts)] = register(schema.subject, schema.text)
+            ids[schema.key] = register(schema.subject, schema.text)
     if isinstance(feed.encoder, CompanionEncoder):
         texts = feed.encoder.companion_schemas()
-        own = {(text.subject, text.update_ts): register(text.subject, text.text) for text in texts}
+        own = {text.key: register(text.subject, text.text) for text in texts}
         feed = replace(feed, encoder=feed.encoder.with_companions(own))
     compiled = replace(feed, partitions=partitions, schema_ids=ids)
     return DryRun(log=log, schemas=schemas, feed=compiled, refused=refused, watermark_every_ms=watermark_every_ms)

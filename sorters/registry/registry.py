@@ -27,7 +27,8 @@ class SchemaRegistry(Protocol):
     """Where schemas are registered."""
 
     def register(self, subject: str, schema: str, *, table: str) -> int:
-        """Return the id of ``schema`` (JSON text) under ``subject``; the registry gives the same one if it has it.
+        """Return the id of ``schema`` (JSON text) under ``subject``; the registry gives the same one if it has it,
+        and is asked once.
 
         Raises:
             SchemaRefusedError, RegistryUnreachableError

@@ -10,14 +10,16 @@ to say, a changefeed would begin with 200,000 requests, and stop for schemas tha
 from collections.abc import Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from itertools import chain
 from typing import Protocol
 
 from schemas.ddl.schema_change import StoredTable
 from schemas.ddl.schema_store import SchemaStore
+from schemas.errors import Action, BusError
 from schemas.ids import TableId, Ts
 from schemas.tidb.table import TableVersion
 from sorters.core.cut.cut import Cut
-from sorters.core.encode.wire.protocol import CompanionEncoder, Partitions, SchemaText
+from sorters.core.encode.wire.protocol import CompanionEncoder, Partitions, SchemaIds, SchemaKey, SchemaText
 from sorters.core.feed.companions import ddl_topics
 from sorters.core.feed.feed import CompiledFeed
 from sorters.core.feed.initial_schemas import initial_topics
@@ -27,6 +29,12 @@ from sorters.registry.registry import SchemaRegistry
 
 REQUESTS_AT_ONCE = 8
 """To the registry; it answers one in some milliseconds, most of which is its own log's acknowledgement."""
+
+
+class SchemaAmbiguousError(BusError):
+    """One table version has two schemas under one subject: the driver's bug, by which rows would name the wrong one."""
+
+    code, action = "sorter.schema_ambiguous", Action.CRASH
 
 
 class SinkTopics(Protocol):
@@ -93,10 +101,12 @@ class ReadyTables:
         wanted = set(waiting) if tables is None else waiting.intersection(tables)
         if not wanted:
             return None
-        versions = [version for table in sorted(wanted) for version in _versions(store, table, cut, feed)]
+        # By identity: the partitions of a table share its versions.
+        each = {id(version): version for table in sorted(wanted) for version in _versions(store, table, cut, feed)}
+        versions = list(each.values())
         ready = self._with_topics(feed, {feed.topic(version.schema, version.table) for version in versions})
         if self._registry is not None:
-            ready = replace(ready, schema_ids={**feed.schema_ids, **self._registered(versions, feed, self._registry)})
+            ready = replace(ready, schema_ids=self._registered(versions, feed, self._registry))
         waiting -= wanted
         return ready
 
@@ -105,10 +115,7 @@ class ReadyTables:
         if self._registry is None or not isinstance(feed.encoder, CompanionEncoder):
             return feed
         texts = feed.encoder.companion_schemas()
-        ids = {
-            (text.subject, text.update_ts): self._registry.register(text.subject, text.text, table=text.subject)
-            for text in texts
-        }
+        ids = {text.key: self._registry.register(text.subject, text.text, table=text.subject) for text in texts}
         return replace(feed, encoder=feed.encoder.with_companions(ids))
 
     def _with_topics(self, feed: CompiledFeed, names: set[str]) -> CompiledFeed:
@@ -122,26 +129,28 @@ class ReadyTables:
             topic_message_bytes={**feed.topic_message_bytes, **limits},
         )
 
-    def _registered(
-        self, versions: Iterable[TableVersion], feed: CompiledFeed, registry: SchemaRegistry
-    ) -> dict[tuple[str, Ts], int]:
-        """Register what is new, those of one subject in their order; return the ids."""
+    def _registered(self, versions: Iterable[TableVersion], feed: CompiledFeed, registry: SchemaRegistry) -> SchemaIds:
+        """Register schemas, those of one subject in their order; return all ids. A client of a registry knows which
+        texts it has registered: what a version had before asks for nothing.
+        """
         subjects: dict[str, list[tuple[SchemaText, str]]] = {}
         for version in versions:
             for schema in feed.row_schemas(version):
-                if (schema.subject, schema.update_ts) not in feed.schema_ids:
-                    subjects.setdefault(schema.subject, []).append((schema, version.name))
+                subjects.setdefault(schema.subject, []).append((schema, version.name))
 
-        def register(schemas: list[tuple[SchemaText, str]]) -> dict[tuple[str, Ts], int]:
-            return {
-                (schema.subject, schema.update_ts): registry.register(schema.subject, schema.text, table=table)
+        def register(schemas: list[tuple[SchemaText, str]]) -> list[tuple[SchemaKey, str, int]]:
+            return [
+                (schema.key, table, registry.register(schema.subject, schema.text, table=table))
                 for schema, table in schemas
-            }
+            ]
 
-        schema_ids: dict[tuple[str, Ts], int] = {}
+        schema_ids = dict(feed.schema_ids)
         with ThreadPoolExecutor(REQUESTS_AT_ONCE) as pool:
-            for ids in pool.map(register, subjects.values()):
-                schema_ids |= ids
+            for key, table, schema_id in chain.from_iterable(pool.map(register, subjects.values())):
+                known = schema_ids.setdefault(key, schema_id)
+                if known != schema_id:
+                    ids = f"{known}, {schema_id}"
+                    raise SchemaAmbiguousError("a table version has two schemas", subject=key[0], table=table, ids=ids)
         return schema_ids
 
 

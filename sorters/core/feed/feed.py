@@ -8,7 +8,6 @@ from schemas.config.parse.raw_offsets import RawOffsets
 from schemas.config.settings import ChangefeedConfig
 from schemas.config.sink.storage_uri import parse_storage_uri
 from schemas.errors import ConfigError
-from schemas.ids import Ts
 from schemas.sink.topic import ROW_MESSAGE_BYTES_MAX
 from schemas.tidb.table import TableVersion
 from schemas.tidb.time_zone import load_zone
@@ -26,7 +25,7 @@ from sorters.core.encode.storage.csv_lines import CsvLines
 from sorters.core.encode.storage.csv_values import CsvForm
 from sorters.core.encode.storage.rows import CanalJsonLines, LineFormat, StorageEncoder
 from sorters.core.encode.wire.compressed import CompressedBootstraps, CompressedEncoder, Compression
-from sorters.core.encode.wire.protocol import BootstrapEncoder, Encoder, Partitions, SchemaText
+from sorters.core.encode.wire.protocol import BootstrapEncoder, Encoder, Partitions, SchemaIds, SchemaText
 from sorters.core.feed.claim_check import ClaimCheck
 from sorters.core.feed.large_messages import WHAT_HELPS, WHAT_HELPS_BEFORE_A_PROCESSOR, LargeMessages
 from sorters.core.filter.event_filter import EventFilter
@@ -89,7 +88,7 @@ class CompiledFeed:
     """What becomes of a row whose message is larger than allowed; None: an error."""
     topic_message_bytes: Mapping[str, int] = field(default_factory=dict)
     """Largest message that a topic takes, by topic."""
-    schema_ids: Mapping[tuple[str, Ts], int] = field(default_factory=dict)
+    schema_ids: SchemaIds = field(default_factory=dict)
     bootstraps: Bootstraps | None = None
     """None: the protocol has none, or the changefeed turned them off."""
     state_proofs: TableFilter | None = None

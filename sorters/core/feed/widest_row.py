@@ -70,7 +70,7 @@ def widest_message(table: TableVersion, encoder: Encoder, topic: str) -> WidestM
         EncodeRefusedError: the protocol has no form for such a row.
     """
     encoder = _not_compressing(encoder)
-    ids: SchemaIds = {(text.subject, text.update_ts): 1 for text in encoder.schemas(table, topic)}
+    ids: SchemaIds = {text.key: 1 for text in encoder.schemas(table, topic)}
     room = [_room(spec) for spec in table.columns]
     total = sum(room)
 

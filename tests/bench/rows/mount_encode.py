@@ -85,7 +85,7 @@ def _protocols(table: TableVersion) -> list[tuple[str, Callable[[RowChanges], An
     canal = CanalJsonEncoder(enable_tidb_extension=True)
     avro = AvroEncoder(enable_tidb_extension=True)
     texts = avro.schemas(table, TOPIC)
-    ids = {(text.subject, text.update_ts): number for number, text in enumerate(texts, 1)}
+    ids = {text.key: number for number, text in enumerate(texts, 1)}
     schema = fastavro.parse_schema(json.loads(texts[-1].text))
     opened, simple, simple_avro = OpenProtocolEncoder(), SimpleJsonEncoder(), SimpleAvroEncoder()
     debezium, debezium_bare = DebeziumEncoder(), DebeziumEncoder(debezium_disable_schema=True)

@@ -61,11 +61,10 @@ def test_rows_name_their_schema_by_glues_uuid_and_are_read_with_it(glue: Any, sm
     table = snapshot(("test", 1, [info])).table_at(TableId(112), Ts(COMMIT_TS))
     assert table is not None
     ids = {
-        (text.subject, text.update_ts): registry.register(text.subject, text.text, table="test.t1")
-        for text in encoder.schemas(table, "t")
+        text.key: registry.register(text.subject, text.text, table="test.t1") for text in encoder.schemas(table, "t")
     }
     assert ids == {
-        (text.subject, text.update_ts): registry_of(config).register(text.subject, text.text, table="test.t1")
+        text.key: registry_of(config).register(text.subject, text.text, table="test.t1")
         for text in encoder.schemas(table, "t")
     }
     change = CommittedChange(COMMIT_TS, 1, row_key(TableId(112), 5), "put", encode_row_v2({2: b"\x07"}), b"", 0)

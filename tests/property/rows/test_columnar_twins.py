@@ -86,7 +86,7 @@ def encoders(table: TableVersion, rng: random.Random) -> list[Encode]:
     canal = CanalJsonEncoder(**rng.choice(_fitting(CANAL_OPTIONS, table)))
     opened = OpenProtocolEncoder(**rng.choice(_fitting(OPEN_OPTIONS, table)))
     avro = AvroEncoder(**rng.choice(AVRO_OPTIONS))
-    ids = {(text.subject, text.update_ts): number for number, text in enumerate(avro.schemas(table, "t"), 1)}
+    ids = {text.key: number for number, text in enumerate(avro.schemas(table, "t"), 1)}
 
     def by_canal(mounted: MountedColumns) -> list[EncodedMessage]:
         encoded = canal.encode_rows(mounted, encoded_at_ms=5)
@@ -115,7 +115,7 @@ def encoders(table: TableVersion, rng: random.Random) -> list[Encode]:
         return list(zip(encoded.keys.to_pylist(), encoded.values.to_pylist(), strict=True))
 
     records = DebeziumAvroEncoder(**rng.choice(DEBEZIUM_AVRO_OPTIONS))
-    record_ids = {(text.subject, text.update_ts): number for number, text in enumerate(records.schemas(table, "t"), 1)}
+    record_ids = {text.key: number for number, text in enumerate(records.schemas(table, "t"), 1)}
 
     def by_records(mounted: MountedColumns) -> list[EncodedMessage]:
         encoded = records.encode_rows(mounted, topic="t", encoded_at_ms=5, schema_ids=record_ids)

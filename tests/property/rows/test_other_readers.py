@@ -32,7 +32,7 @@ def cells(row: MountedRow, table: TableVersion) -> list[tuple[ColumnVersion, Val
 
 def registered(encoder: Encoder, table: TableVersion, registry: SchemaRegistryClient) -> SchemaIds:
     return {
-        (text.subject, text.update_ts): registry.register_schema(text.subject, Schema(text.text, "AVRO"))
+        text.key: registry.register_schema(text.subject, Schema(text.text, "AVRO"))
         for text in encoder.schemas(table, "t")
     }
 

@@ -127,7 +127,7 @@ def test_columnar_messages_with_checksums_split_or_whole_equal_scalar_ones(seed:
     rows = row_changes(table.table_id, changes)
     by_columns, by_rows = (mount(table, rows, with_checksum=True, small_rows=small) for small in (NEVER, ALWAYS))
     avro = AvroEncoder(enable_tidb_extension=True, row_checksum=True)
-    ids = {(schema.subject, schema.update_ts): 7 for schema in avro.schemas(table, "t")}
+    ids = {schema.key: 7 for schema in avro.schemas(table, "t")}
 
     def said(mounted: MountedColumns) -> list[object]:
         both: tuple[SimpleJsonEncoder | SimpleAvroEncoder, ...] = SimpleJsonEncoder(), SimpleAvroEncoder()

@@ -43,7 +43,7 @@ def routed(table: TableVersion) -> TableVersion:
 
 def compiled(uri: str, rule: dict[str, Any], tables: list[TableVersion]) -> CompiledFeed:
     feed = compile_feed(load_changefeed(uri, {"sink": {"dispatchers": [rule]}}), "default")
-    ids = {(text.subject, text.update_ts): 7 for table in tables for text in feed.row_schemas(table)}
+    ids = {text.key: 7 for table in tables for text in feed.row_schemas(table)}
     return replace(feed, schema_ids=ids, partitions={feed.default_topic: 5}, force_replicate=True)
 
 

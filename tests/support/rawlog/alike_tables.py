@@ -112,7 +112,7 @@ def compiled(rng: random.Random, tables: list[TableVersion]) -> CompiledFeed:
         form = rng.choice(["csv", "canal-json"])
         files = compile_feed(load_changefeed(f"file:///d?protocol={form}"), "default").encoder
         feed = replace(feed, encoder=rng.choice([SqlRowsEncoder(), files]), large_messages=None)
-    schemas = {(schema.subject, schema.update_ts): 0 for table in tables for schema in feed.row_schemas(table)}
+    schemas = {schema.key: 0 for table in tables for schema in feed.row_schemas(table)}
     return replace(feed, schema_ids={key: number for number, key in enumerate(schemas, 1)})
 
 
@@ -139,5 +139,5 @@ def moved(rng: random.Random, feed: CompiledFeed, uri_topic: str, tables: list[T
     other = replace(feed, dispatcher=others.dispatcher, default_topic=uri_topic, topic_message_bytes={})
     names = {other.topic(table.schema, table.table) for table in tables}
     partitions = {name: 1 if uri_topic == "u" else 2 + len(name) % 4 for name in (*names, uri_topic)}
-    schemas = {(schema.subject, schema.update_ts): 0 for table in tables for schema in other.row_schemas(table)}
+    schemas = {schema.key: 0 for table in tables for schema in other.row_schemas(table)}
     return replace(other, partitions=partitions, schema_ids={key: number for number, key in enumerate(schemas, 1)})

@@ -69,7 +69,7 @@ def message_of(
     mounted = mount(table, row_changes(table.table_id, [change]), zone=UTC, small_rows=small_rows)
     texts = by.schemas(table, "t.x")
     assert [text.subject for text in texts] == ["t.x-key", "t.x-value"]
-    ids = {(text.subject, text.update_ts): number for number, text in enumerate(texts, 7)}
+    ids = {text.key: number for number, text in enumerate(texts, 7)}
     encoded = by.encode_rows(mounted, topic="t.x", encoded_at_ms=ENCODED_AT_MS, schema_ids=ids)
     read = []
     for number, (text, data) in enumerate(

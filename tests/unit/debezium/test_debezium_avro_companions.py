@@ -19,8 +19,8 @@ from tests.support.recorded.mounting import recorded_store
 def companion_reader(by: DebeziumAvroEncoder) -> tuple[DebeziumAvroEncoder, dict[int, Any]]:
     """Return the encoder with ids of its DDL and watermark schemas, and these schemas by id."""
     texts = by.companion_schemas()
-    ids = {(text.subject, text.update_ts): number for number, text in enumerate(texts, 41)}
-    read = {ids[text.subject, text.update_ts]: fastavro.parse_schema(json.loads(text.text)) for text in texts}
+    ids = {text.key: number for number, text in enumerate(texts, 41)}
+    read = {ids[text.key]: fastavro.parse_schema(json.loads(text.text)) for text in texts}
     return by.with_companions(ids), read
 
 

@@ -71,7 +71,7 @@ def ready(compiled: CompiledFeed, schemas: SchemaStore) -> CompiledFeed:
     """Register the schemas of the only table; the key's has id 1 and the value's 2."""
     (table,) = schemas.tables_at(Ts(10))
     for number, text in enumerate(compiled.row_schemas(table), 1):
-        compiled.schema_ids[text.subject, text.update_ts] = number  # type: ignore[index] # a dict, made by feed()
+        compiled.schema_ids[text.key] = number  # type: ignore[index] # a dict, made by feed()
     return compiled
 
 

@@ -77,7 +77,7 @@ def test_avro_row_written_before_a_bit_column_came_holds_its_origin_default(smal
     spec = bit(10, b"\x02\xab") | {"origin_default_bit": base64.b64encode(b"\x02\xab").decode()}
     table = table_of(spec)
     encoder = AvroEncoder()
-    ids = {(schema.subject, schema.update_ts): 1 for schema in encoder.schemas(table, "t")}
+    ids = {schema.key: 1 for schema in encoder.schemas(table, "t")}
     key = b"t" + (7 + (1 << 63)).to_bytes(8, "big") + b"_r" + (1 + (1 << 63)).to_bytes(8, "big")
     empty_row = bytes([128, 0, 0, 0, 0, 0])
     rows = row_changes(7, [CommittedChange(9, 8, key, "put", empty_row, b"", 0)])

@@ -25,6 +25,7 @@ from sorters.core.encode.wire.protocol import (
     EncodedMessage,
     EncodeRefusedError,
     Partitions,
+    SchemaKey,
     SchemaMissingError,
 )
 from sorters.core.mount import MountedColumns, mount
@@ -99,11 +100,11 @@ def topic_of(batch: Batch) -> str:
     return f"{batch.table.schema}_{batch.table.table}"
 
 
-def avro_ids(name: str, batch: Batch) -> dict[tuple[str, Ts], int]:
+def avro_ids(name: str, batch: Batch) -> dict[SchemaKey, int]:
     """Return the ids of a table version's schemas; a text that TiCDC did not register is a KeyError."""
     known = registry_of(name)
     texts = AVRO[name].schemas(batch.table, topic_of(batch))
-    return {(text.subject, text.update_ts): known[text.subject, text.text] for text in texts}
+    return {text.key: known[text.subject, text.text] for text in texts}
 
 
 _registries: dict[str, dict[tuple[str, str], int]] = {}

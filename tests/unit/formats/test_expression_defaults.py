@@ -71,7 +71,7 @@ def table_of(kind: str, *, nullable: bool = True) -> TableVersion:
 
 def encoded(encoder: Any, table: TableVersion) -> bytes:
     """Return the message of a row."""
-    ids = {(schema.subject, schema.update_ts): 1 for schema in encoder.schemas(table, "t")}
+    ids = {schema.key: 1 for schema in encoder.schemas(table, "t")}
     rows = row_changes(7, [CommittedChange(9, 8, KEY, "put", EMPTY_ROW, b"", 0)])
     messages = encoder.encode_rows(mount(table, rows), topic="t", encoded_at_ms=1, schema_ids=ids)
     (message,) = messages.values.to_pylist()

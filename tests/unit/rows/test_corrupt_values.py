@@ -49,7 +49,7 @@ def compiled(protocol: str, config: dict[str, Any] | None = None) -> CompiledFee
         config = {"sink": {"delete-only-output-handle-key-columns": True}}
     feed = compile_feed(load_changefeed(f"kafka://h:1/t?{protocol}", config or {}), "default", {"t": 3})
     table = next(store().tables_at(Ts(10)))
-    ids = {(text.subject, text.update_ts): 1 for text in feed.encoder.schemas(table, "t")}
+    ids = {text.key: 1 for text in feed.encoder.schemas(table, "t")}
     feed.schema_ids.update(ids)  # type: ignore[attr-defined] # a dict, made by this call alone
     return feed
 

@@ -143,7 +143,7 @@ def test_avro_with_row_checksum_of_all_rows_that_carry_one_equals_ticdc(small_ro
         topic = f"{batch.table.schema}_{batch.table.table}"
         schemas = AVRO.schemas(batch.table, topic)
         texts |= {(schema.subject, schema.text) for schema in schemas}
-        ids = {(schema.subject, schema.update_ts): registered()[schema.subject, schema.text] for schema in schemas}
+        ids = {schema.key: registered()[schema.subject, schema.text] for schema in schemas}
         seen += compare("avro-checksum", batch, AVRO.encode_rows(mounted, topic=topic, schema_ids=ids), "")
     assert seen == ROWS
     assert texts == set(registered())

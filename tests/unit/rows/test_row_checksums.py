@@ -55,7 +55,7 @@ def of_handle(handle: int, text: bytes) -> bytes:
 def feed(uri: str, level: str = "warn") -> CompiledFeed:
     text = f"[integrity]\nintegrity-check-level = 'correctness'\ncorruption-handle-level = '{level}'"
     compiled = compile_feed(load_changefeed(uri, text), "default", {"topic-a": 1})
-    ids = {(schema.subject, schema.update_ts): 1 for schema in compiled.encoder.schemas(table(), "topic-a")}
+    ids = {schema.key: 1 for schema in compiled.encoder.schemas(table(), "topic-a")}
     compiled.schema_ids.update(ids)  # type: ignore[attr-defined] # a dict, made by this call alone
     return compiled
 

@@ -64,7 +64,7 @@ def compiled(protocol: str, **config: Any) -> CompiledFeed:
 
 
 def value_of(feed: CompiledFeed, old: Row | None, new: Row | None, small_rows: int) -> bytes:
-    ids = {(text.subject, text.update_ts): 7 for text in feed.row_schemas(TABLE)}
+    ids = {text.key: 7 for text in feed.row_schemas(TABLE)}
     encoded = feed.encoder.encode_rows(mounted(old, new, small_rows), topic="t", encoded_at_ms=5, schema_ids=ids)
     (value,) = encoded.values.to_pylist()
     return bytes(value)
@@ -110,7 +110,10 @@ def test_avro_value_holds_the_row_before(extension: bool, small_rows: int) -> No
 def test_avro_without_the_option_sends_no_value_of_a_delete(small_rows: int) -> None:
     feed = compiled(AVRO.replace("=true", "=false"))
     encoded = feed.encoder.encode_rows(
-        mounted(BASE, None, small_rows), topic="t", encoded_at_ms=5, schema_ids={("t-key", TABLE.update_ts): 7}
+        mounted(BASE, None, small_rows),
+        topic="t",
+        encoded_at_ms=5,
+        schema_ids={("t-key", TABLE.table_id, TABLE.version): 7},
     )
     assert encoded.values.to_pylist() == [None]
 

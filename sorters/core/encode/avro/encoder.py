@@ -78,7 +78,7 @@ class AvroEncoder(AvroRowEncoder):
         keys, schemas = _key_columns(table), []
         if keys:
             text = record_schema(table, keys, namespace=self.namespace, modes=self._modes, extension=False)
-            schemas.append(SchemaText(subject_of(topic, KEY_SUFFIX), table.update_ts, text))
+            schemas.append(SchemaText(subject_of(topic, KEY_SUFFIX), table.table_id, table.version, text))
         text = record_schema(
             table,
             self._value_columns(table),
@@ -88,7 +88,7 @@ class AvroEncoder(AvroRowEncoder):
             checksum=self._has_checksum,
             before=self.avro_include_before_value,
         )
-        return (*schemas, SchemaText(subject_of(topic, VALUE_SUFFIX), table.update_ts, text))
+        return (*schemas, SchemaText(subject_of(topic, VALUE_SUFFIX), table.table_id, table.version, text))
 
     def topic_part(self, table: TableVersion, topic: str, schema_ids: SchemaIds) -> bytes:
         """Return the heads of keys and values, which name schemas."""

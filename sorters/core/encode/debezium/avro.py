@@ -76,7 +76,7 @@ class DebeziumAvroEncoder(AvroRowEncoder):
         """Return the schemas of keys and values."""
         texts = avro_schemas(table, self.cluster_id, self._modes, extension=self.enable_tidb_extension)
         return tuple(
-            SchemaText(topic + suffix, table.update_ts, text)
+            SchemaText(topic + suffix, table.table_id, table.version, text)
             for suffix, text in zip((KEY_SUFFIX, VALUE_SUFFIX), texts, strict=True)
         )
 
@@ -111,7 +111,7 @@ class DebeziumAvroEncoder(AvroRowEncoder):
     def with_companions(self, schema_ids: SchemaIds) -> "DebeziumAvroEncoder":
         """Return the encoder that knows the ids of :meth:`companion_schemas`."""
         texts = self.companion_schemas()
-        ids = tuple((text.subject, schema_ids[text.subject, text.update_ts]) for text in texts)
+        ids = tuple((text.subject, schema_ids[text.key]) for text in texts)
         return replace(self, companion_ids=ids)
 
     def encode_ddl(self, event: DdlMessage, *, encoded_at_ms: int = 0) -> EncodedMessage | None:

@@ -14,14 +14,14 @@ from typing import Any, Final
 import fastavro
 
 from schemas.avro_name import sanitize_name
-from schemas.ids import Ts
+from schemas.ids import TableId, Ts
 from sorters.core.encode.avro.schema import go_json
 from sorters.core.encode.debezium.avro_schema import SOURCE_FIELDS
 from sorters.core.encode.debezium.ddl import DDL_KEY_SCHEMA, DDL_SCHEMA
 from sorters.core.encode.debezium.schema import envelope_schema, key_schema
 from sorters.core.encode.wire.protocol import SchemaText
 
-NO_VERSION: Final = Ts(0)
+NO_TABLE: Final = TableId(0), Ts(0)
 """These schemas are of no table."""
 _PRIMITIVES: Final = {
     "boolean": "boolean",
@@ -47,7 +47,7 @@ def connect_schemas(cluster_id: str) -> dict[str, ConnectSchema]:
 def companion_texts(cluster_id: str) -> tuple[SchemaText, ...]:
     """Return what is to be registered."""
     return tuple(
-        SchemaText(name, NO_VERSION, go_json(avro_schema(schema), sort_keys=True))
+        SchemaText(name, *NO_TABLE, go_json(avro_schema(schema), sort_keys=True))
         for name, schema in connect_schemas(cluster_id).items()
     )
 

@@ -15,13 +15,16 @@ import pyarrow as pa
 from schemas.changes import BinaryArray
 from schemas.ddl.schema_change import StoredTable
 from schemas.errors import Action, BusError
-from schemas.ids import Ts
+from schemas.ids import TableId, Ts
 from schemas.tidb.table import TableVersion
 from sorters.core.columnar.spans import IntArray
 from sorters.core.mount.mounted import MountedColumns, MountedPart
 
-SchemaIds = Mapping[tuple[str, Ts], int]
-"""(subject, ``TableVersion.update_ts``) to the id that the registry gave: TiCDC's own cache key."""
+SchemaKey = tuple[str, TableId, Ts]
+"""What names a schema: its subject, and the ``table_id`` and ``version`` of a :class:`TableVersion`. Less does not: one
+DDL job may have made several tables of a subject, and TiDB's ``update_timestamp`` stays where a table is renamed."""
+SchemaIds = Mapping[SchemaKey, int]
+"""To the id that the registry gave."""
 
 
 class EncodeRefusedError(BusError):
@@ -70,11 +73,17 @@ class DdlMessage(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SchemaText:
-    """A schema to register before rows of ``update_ts`` can be encoded."""
+    """A schema to register before rows of a table version can be encoded."""
 
     subject: str
-    update_ts: Ts
+    table_id: TableId
+    version: Ts
     text: str
+
+    @property
+    def key(self) -> SchemaKey:
+        """What names it among :data:`SchemaIds`."""
+        return self.subject, self.table_id, self.version
 
 
 @dataclass(frozen=True, slots=True)

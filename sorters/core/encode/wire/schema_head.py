@@ -21,13 +21,14 @@ def schema_head(schema_ids: SchemaIds, subject: str, table: TableVersion, *, glu
     Raises:
         SchemaMissingError: ``schema_ids`` lacks it.
     """
-    schema_id = schema_ids.get((subject, table.update_ts))
+    schema_id = schema_ids.get((subject, table.table_id, table.version))
     if schema_id is None:
         raise SchemaMissingError(
             "no schema id for the rows of this table version",
             subject=subject,
             table=table.name,
-            update_ts=table.update_ts,
+            table_id=table.table_id,
+            version=table.version,
         )
     return id_head(schema_id, glue=glue)
 

@@ -23,11 +23,13 @@ class AlikeTables:
     """:func:`are_alike`, each with the next."""
     topics: tuple[str, ...]
     """Where rows of each of ``versions`` go."""
+    parts: tuple[bytes, ...]
+    """What messages of each of ``versions`` hold that hangs on its topic, and on the changefeed whose topic it is."""
     number: IntArray
     """Into ``versions``, by row."""
 
     def take(self, rows: npt.NDArray[Any]) -> "AlikeTables":
-        return AlikeTables(self.versions, self.topics, self.number[rows])
+        return AlikeTables(self.versions, self.topics, self.parts, self.number[rows])
 
     def named(self, number: IntArray) -> Any:
         """Return the topic of each row, by which of the tables it is of: ``pyarrow.StringArray``."""
@@ -39,9 +41,9 @@ class AlikeTables:
         """Return what each row's table says of itself: ``pyarrow.BinaryArray``."""
         return self.of_rows([literal(version) for version in self.versions], pa.binary())
 
-    def topic_literals(self, literal: Callable[[TableVersion, str], bytes]) -> Any:
-        """Return what each row's table says of itself in its topic: ``pyarrow.BinaryArray``."""
-        return self.of_rows(list(map(literal, self.versions, self.topics)), pa.binary())
+    def topic_literals(self, literal: Callable[[bytes], bytes]) -> Any:
+        """Return what each row's message holds of the ``parts``: ``pyarrow.BinaryArray``."""
+        return self.of_rows(list(map(literal, self.parts)), pa.binary())
 
     def of_rows(self, values: Sequence[Any], kind: Any) -> Any:
         """Return what each row's table has of ``values``, which are one a version: a ``pyarrow`` array of ``kind``."""

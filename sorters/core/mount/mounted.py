@@ -74,10 +74,6 @@ class MountedPart:
         """Return what the table of a row says of itself: a literal, or ``pyarrow.BinaryArray`` if there are several."""
         return literal(self.table) if self.alike is None else self.alike.literals(literal)
 
-    def of_topic(self, topic: str, literal: Callable[[TableVersion, str], bytes]) -> Any:
-        """As :meth:`of_table`, of a table in its topic; ``topic`` is where rows of ``table`` go."""
-        return literal(self.table, topic) if self.alike is None else self.alike.topic_literals(literal)
-
     def new_columns(self) -> tuple[Column, ...]:
         """Return the columns after the change, in table order; not for a DELETE."""
         return self._side(self.columns, self.new_rows)

@@ -14,7 +14,6 @@ from schemas.ddl.schema_change import StoredTable
 from schemas.errors import Action, BusError
 from schemas.tidb.table import TableVersion
 from sorters.core.filter.table_filter import TableFilter
-from sorters.core.mount.alike_tables import AlikeTables
 from sorters.core.mount.mounted import MountedColumns, MountedPart
 
 
@@ -99,7 +98,7 @@ class TableRoutes:
         alike = part.alike
         if alike is not None:
             versions = tuple(self.version(version) for version in alike.versions)
-            alike = AlikeTables(versions, alike.topics, alike.number)
+            alike = replace(alike, versions=versions)
         return replace(part, table=self.version(part.table), alike=alike)
 
     def _schema(self, schema: str) -> str:

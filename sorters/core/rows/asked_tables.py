@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from schemas.tidb.table import TableVersion
-from sorters.core.encode.wire.protocol import SchemaIds
 from sorters.core.mount.alike_tables import are_alike
 
 LATELY_CUTS: Final = 64
@@ -25,8 +24,6 @@ class AskedTable:
     version: TableVersion
     topic: str
     """Of who has asked: messages hold nothing of it but ``part``."""
-    schema_ids: SchemaIds
-    """Likewise; they have those of the topic."""
     part: bytes
     """:meth:`Encoder.topic_part`."""
 

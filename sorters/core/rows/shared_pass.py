@@ -8,10 +8,9 @@ refused, each of its tables is run alone: errors name one table, and rows beyond
 table.
 """
 
-from collections import ChainMap
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -255,9 +254,10 @@ class _Passes:
     def _run(self, waiting: _Waiting) -> Iterator[OutputRecords]:
         several = len(waiting.groups) > 1 and waiting.rows >= SMALL_ROWS
         if several or self._kept is not None:
-            versions, topics, chunks = zip(*waiting.groups, strict=True)
+            chunks = tuple(rows for _, _, rows in waiting.groups)
             try:
-                records = self._together(chunks, _alike(versions, topics, chunks), makes=several)
+                tables = [self._asked(version, topic) for version, topic, _ in waiting.groups]
+                records = self._together(chunks, tables, makes=several)
             except BusError as error:
                 # Of which table it is, and whether it is one at all, the tables tell one by one.
                 self.refused += 1
@@ -270,14 +270,16 @@ class _Passes:
         for version, _, rows in waiting.groups:
             yield from self._alone(version, rows)
 
-    def _together(self, chunks: tuple[RowChanges, ...], alike: AlikeTables, *, makes: bool) -> OutputRecords | None:
+    def _together(
+        self, chunks: tuple[RowChanges, ...], tables: list[AskedTable], *, makes: bool
+    ) -> OutputRecords | None:
         """Return the records of a pass of all these tables; None: nobody has made one that fits, and unless it
         ``makes`` one they are run alone.
         """
-        feed, settings, versions = self._feed, self._settings, alike.versions
+        feed, settings, alike = self._feed, self._settings, _alike(tables, chunks)
+        versions = alike.versions
         if self._kept is None:
             return run_version(join_rows(chunks), versions[0], feed, settings, alike)
-        tables = self._asked(alike)
         key = PassKey(
             pass_settings(feed),
             settings.encoded_at_ms,
@@ -295,12 +297,8 @@ class _Passes:
         )
         return no_records() if passed is None else route_pass(passed, feed, settings, alike)
 
-    def _asked(self, alike: AlikeTables) -> list[AskedTable]:
-        feed = self._feed
-        return [
-            AskedTable(version, topic, feed.schema_ids, feed.encoder.topic_part(version, topic, feed.schema_ids))
-            for version, topic in zip(alike.versions, alike.topics, strict=True)
-        ]
+    def _asked(self, version: TableVersion, topic: str) -> AskedTable:
+        return AskedTable(version, topic, self._feed.encoder.topic_part(version, topic, self._feed.schema_ids))
 
     def _in_company(
         self,
@@ -319,12 +317,9 @@ class _Passes:
                 return None
             others, rows = zip(*more, strict=True)
             joined = (*chunks, *rows)
-            versions = (*alike.versions, *(table.version for table in others))
-            together = _alike(versions, (*alike.topics, *(table.topic for table in others)), joined)
+            together = _alike((*tables, *others), joined)
             wide = key._replace(tables=(*key.tables, *((id(each), *table.key) for table, each in more)))
-            passed = kept.encoded(
-                wide, (joined, versions), lambda: self._encoded_for_all(joined, together, (*tables, *others))
-            )
+            passed = kept.encoded(wide, (joined, together.versions), lambda: self._encoded_for_all(joined, together))
         except BusError:  # perhaps of a table that is not ours
             kept.run_alone(key)
             return None
@@ -332,13 +327,10 @@ class _Passes:
             return None
         return route_some(passed, range(len(chunks)), self._feed, alike, self._settings.ledger)
 
-    def _encoded_for_all(
-        self, chunks: Sequence[RowChanges], alike: AlikeTables, tables: Sequence[AskedTable]
-    ) -> EncodedPass | None:
-        """Encode rows of others' tables, too, with the ids of their schemas; the books of this cut are not theirs."""
-        ids: dict[int, Any] = {id(table.schema_ids): table.schema_ids for table in tables}
-        feed = replace(self._feed, schema_ids=ChainMap(*ids.values()))
-        return encode_pass(join_rows(chunks), alike.versions[0], feed, replace(self._settings, ledger=None), alike)
+    def _encoded_for_all(self, chunks: Sequence[RowChanges], alike: AlikeTables) -> EncodedPass | None:
+        """Encode rows of others' tables, too, by the schemas of who has asked; the books of this cut are not theirs."""
+        settings = replace(self._settings, ledger=None)
+        return encode_pass(join_rows(chunks), alike.versions[0], self._feed, settings, alike)
 
     def _with_room(
         self, others: Iterable[tuple[AskedTable, RowChanges]], rows: int, version: TableVersion
@@ -363,6 +355,7 @@ def _pass_rows_max(version: TableVersion) -> int:
     return min(PASS_ROWS_MAX, CELLS_MAX // max(len(version.columns), 1))
 
 
-def _alike(versions: tuple[TableVersion, ...], topics: tuple[str, ...], chunks: Sequence[RowChanges]) -> AlikeTables:
+def _alike(tables: Sequence[AskedTable], chunks: Sequence[RowChanges]) -> AlikeTables:
     """Return the tables of chunks that are joined one after the other, each of its table."""
-    return AlikeTables(versions, topics, np.repeat(np.arange(len(chunks)), [len(chunk) for chunk in chunks]))
+    versions, topics, parts = zip(*((table.version, table.topic, table.part) for table in tables), strict=True)
+    return AlikeTables(versions, topics, parts, np.repeat(np.arange(len(chunks)), [len(chunk) for chunk in chunks]))

@@ -178,10 +178,13 @@ class Behind(Schemas):
 class World:
     """Chunks of many tables of one form, and passes that changefeeds of some of the tables make of them."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, forms: int = 1) -> None:
         rng = random.Random(seed)
-        form = random_table(rng)
-        self.tables = [replace(form, table=f"t{number}", table_id=TableId(200 + number)) for number in range(12)]
+        each = [random_table(rng) for _ in range(forms)]
+        self.tables = [
+            replace(each[number * forms // 12], schema="s", table=f"t{number}", table_id=TableId(200 + number))
+            for number in range(12)
+        ]
         self.schemas: Any = Schemas(self.tables)
         changes = ([random_change(rng, table, at, damage=False) for at in range(SMALL_ROWS)] for table in self.tables)
         chunks = [row_changes(table.table_id, each) for table, each in zip(self.tables, changes, strict=True)]
@@ -199,6 +202,15 @@ class World:
     def feed(self, topic: str) -> CompiledFeed:
         feed = compile_feed(load_changefeed(f"kafka://h:1/{topic}?protocol=canal-json", {}), "default")
         return replace(feed, force_replicate=True, partitions={topic: 3})
+
+    def avro_feed(self, registry: dict[tuple[str, str], int], first_id: int, **sink: Any) -> CompiledFeed:
+        """Return a changefeed with a topic a table, whose schemas a registry numbers from ``first_id``."""
+        sink["dispatchers"] = [{"matcher": ["*.*"], "topic": "{schema}_{table}"}]
+        uri = "kafka://h:1/t?protocol=avro&schema-registry=http://h:2"
+        feed = replace(compile_feed(load_changefeed(uri, {"sink": sink}), "default"), force_replicate=True)
+        texts = [text for table in self.tables for text in feed.row_schemas(table)]
+        ids = {text.key: registry.setdefault((text.subject, text.text), first_id + len(registry)) for text in texts}
+        return replace(feed, schema_ids=ids, partitions={feed.topic("s", table.table): 3 for table in self.tables})
 
     def run(self, feed: CompiledFeed, numbers: Sequence[int]) -> Any:
         """Run a changefeed of these tables; return its records, which are those that it makes alone."""
@@ -226,6 +238,39 @@ def test_who_makes_the_second_pass_of_a_cut_takes_along_what_others_have_lately_
     for topic, numbers in zip("bdca", [sets[1], sets[3], sets[2], sets[0]], strict=True):
         world.run(world.feed(topic), numbers)
     assert world.passes == [3, 12]
+
+
+def run_cuts(world: World, feeds: Sequence[CompiledFeed]) -> list[int]:
+    """Run changefeeds of all tables, in both orders; return of how many tables each pass is."""
+    made = list[int]()
+    for number in range(4):
+        world.next_cut(replace(world.cut, upto_ts=Ts(world.cut.upto_ts + 1)))
+        for feed in feeds if number % 2 else feeds[::-1]:
+            world.run(feed, range(12))
+        made += world.passes
+    return made
+
+
+@pytest.mark.parametrize("glue", [False, True])
+def test_changefeeds_with_a_registry_each_write_their_own_ids_also_where_one_takes_the_others_tables_along(
+    glue: bool,
+) -> None:
+    world = World(3, forms=2)
+    feeds = [world.avro_feed({}, first_id) for first_id in (1_000, 2_000)]
+    encoder: Any = feeds[0].encoder
+    feeds = [replace(feed, encoder=replace(encoder, glue=glue)) for feed in feeds]
+    assert 12 in run_cuts(world, feeds), "six tables of a form, by either's ids"
+
+
+def test_changefeeds_of_which_one_selects_columns_of_a_table_write_their_own_ids() -> None:
+    world, registry = World(3, forms=2), dict[tuple[str, str], int]()
+    table = world.tables[7]  # of the form whose pass is a cut's second one
+    left_out = next(column.name for column in table.columns if column.offset not in table.handle_columns)
+    selector = {"matcher": ["s.t7"], "columns": ["*", f"!`{left_out}`"]}
+    feeds = [world.avro_feed(registry, 1, **{"column-selectors": each}) for each in ([selector], [])]
+    ids = [{key: number for key, number in feed.schema_ids.items() if "s_t7-value" in key} for feed in feeds]
+    assert ids[0].keys() == ids[1].keys() and ids[0] != ids[1]
+    run_cuts(world, feeds)
 
 
 def test_tables_of_others_that_cannot_be_encoded_hurt_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:

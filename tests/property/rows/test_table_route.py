@@ -55,7 +55,9 @@ def records(
     if together:
         number = np.repeat(np.arange(len(chunks)), [len(chunk) for chunk in chunks])
         topics = tuple(feed.select(version)[0].topic for version in tables)
-        alike = AlikeTables(tuple(tables), topics, number)
+        pairs = zip(tables, topics, strict=True)
+        parts = tuple(feed.encoder.topic_part(version, topic, feed.schema_ids) for version, topic in pairs)
+        alike = AlikeTables(tuple(tables), topics, parts, number)
     try:
         return sort_records(run_version(join_rows(chunks), tables[0], feed, given, alike))
     except EncodeRefusedError as error:  # a time that debezium has no form for

@@ -90,7 +90,7 @@ def test_rows_go_to_the_folder_of_their_table_id(form: str, count: int) -> None:
         tables = (table(), replace(table(), table="u", table_id=TableId(101)))
         both = join_rows([rows_of(100, count), rows_of(101, count)])
         topics = tuple(given.select(version)[0].topic for version in tables)
-        alike = AlikeTables(tables, topics, np.repeat([0, 1], count))
+        alike = AlikeTables(tables, topics, (b"", b""), np.repeat([0, 1], count))
         records = run_version(both, tables[0], given, settings, alike)
         keys = {PathForm(extension="csv").table_folder(decode_folder(key)) for key in records.column("key").to_pylist()}
         assert keys == {"100/10", "101/10"}

@@ -14,7 +14,7 @@ FORMS = [random_table(random.Random(1)), random_table(random.Random(2))]
 
 def asked(number: int, form: int = 0, part: bytes = b"") -> AskedTable:
     version: TableVersion = replace(FORMS[form], table=f"t{number}", table_id=TableId(number))
-    return AskedTable(version, f"topic-{number}", {}, part)
+    return AskedTable(version, f"topic-{number}", part)
 
 
 def test_others_are_those_that_somebody_else_has_asked_for_of_the_same_settings_and_form() -> None:
@@ -31,7 +31,7 @@ def test_others_are_those_that_somebody_else_has_asked_for_of_the_same_settings_
 
 def test_a_table_whose_messages_hold_another_schema_id_is_another_one() -> None:
     first, tables = asked(1, part=b"7"), AskedTables()
-    second = AskedTable(first.version, "another", {}, b"8")
+    second = AskedTable(first.version, "another", b"8")
     tables.note("avro", [first, second], 1)
     assert tables.others("avro", [first], 1) == [second]
 

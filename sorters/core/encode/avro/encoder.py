@@ -8,6 +8,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import pyarrow as pa
 
@@ -31,7 +32,7 @@ from sorters.core.encode.wire.protocol import (
     in_row_order,
     no_keys,
 )
-from sorters.core.encode.wire.schema_head import schema_head
+from sorters.core.encode.wire.schema_head import head_bytes, schema_head
 from sorters.core.encode.wire.segments import Segment, join
 from sorters.core.mount.mounted import MountedColumns, MountedPart, RowKind
 
@@ -104,12 +105,21 @@ class AvroEncoder(AvroRowEncoder):
         key_columns = _key_columns(mounted.table)
         messages = []
         for part in mounted.parts:
-            keys, values = (partial(self._header, schema_ids, suffix) for suffix in (KEY_SUFFIX, VALUE_SUFFIX))
-            key_head = part.of_topic(topic, keys) if key_columns else b""
-            value_head = part.of_topic(topic, values) if self._has_value(part.kind) else b""
+            head = partial(self._head, schema_ids, part, topic)
+            key_head = head(KEY_SUFFIX) if key_columns else b""
+            value_head = head(VALUE_SUFFIX) if self._has_value(part.kind) else b""
             make = self._scalar_part if part.is_scalar else self._columnar_part
             messages.append(make(part, key_columns, key_head, value_head))
         return in_row_order(mounted, messages)
+
+    def _head(self, schema_ids: SchemaIds, part: MountedPart, topic: str, suffix: str) -> Any:
+        """Return what stands before keys or values, a :data:`Segment`. Alike tables bring theirs, perhaps of another
+        changefeed's ids.
+        """
+        if part.alike is None:
+            return self._header(schema_ids, suffix, part.table, topic)
+        size = head_bytes(glue=self.glue)  # of a topic's part the key's head stands first, if there is one
+        return part.alike.topic_literals(lambda heads: heads[:size] if suffix == KEY_SUFFIX else heads[-size:])
 
     def _has_value(self, kind: RowKind) -> bool:
         return kind is not RowKind.DELETE or self.avro_include_before_value

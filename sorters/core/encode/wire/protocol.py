@@ -167,7 +167,9 @@ class Encoder(Protocol):
         """Encode a batch.
 
         Args:
-            topic: of rows of ``mounted.table``; tables that are alike (:attr:`MountedPart.alike`) name their own.
+            topic: of rows of ``mounted.table``; tables that are alike (:attr:`MountedPart.alike`) name their own, and
+                what their messages hold of it.
+            schema_ids: likewise of ``mounted.table``.
 
         Raises:
             EncodeRefusedError: the protocol has no form for a value.

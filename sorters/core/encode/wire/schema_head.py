@@ -10,6 +10,8 @@ from sorters.core.encode.wire.protocol import SchemaIds, SchemaMissingError
 
 _MAGIC = b"\0"
 _GLUE_MAGIC = b"\3\0"
+_ID = struct.Struct(">i")
+_UUID_BYTES = 16
 
 
 def schema_head(schema_ids: SchemaIds, subject: str, table: TableVersion, *, glue: bool) -> bytes:
@@ -35,4 +37,9 @@ def schema_head(schema_ids: SchemaIds, subject: str, table: TableVersion, *, glu
 
 def id_head(schema_id: int, *, glue: bool) -> bytes:
     """Return the head of messages by a schema."""
-    return _GLUE_MAGIC + schema_id.to_bytes(16, "big") if glue else _MAGIC + struct.pack(">i", schema_id)
+    return _GLUE_MAGIC + schema_id.to_bytes(_UUID_BYTES, "big") if glue else _MAGIC + _ID.pack(schema_id)
+
+
+def head_bytes(*, glue: bool) -> int:
+    """Return how long every head is."""
+    return len(_GLUE_MAGIC) + _UUID_BYTES if glue else len(_MAGIC) + _ID.size

@@ -62,19 +62,25 @@ class GlueRegistry:
         return schema_id
 
     def _add(self, subject: str, schema: str) -> dict[str, object]:
-        schema_name = {"RegistryName": self._name, "SchemaName": subject}
         try:
-            answer: dict[str, object] = self._client.register_schema_version(
-                SchemaId=schema_name, SchemaDefinition=schema
-            )
+            return self._add_version(subject, schema)
         except self._client.exceptions.EntityNotFoundException:
-            answer = self._client.create_schema(
+            pass
+        try:
+            answer: dict[str, object] = self._client.create_schema(
                 RegistryId={"RegistryName": self._name},
                 SchemaName=subject,
                 DataFormat="AVRO",
                 Compatibility="NONE",
                 SchemaDefinition=schema,
             )
+        except self._client.exceptions.AlreadyExistsException:  # another changefeed has met the table just now
+            answer = self._add_version(subject, schema)
+        return answer
+
+    def _add_version(self, subject: str, schema: str) -> dict[str, object]:
+        schema_id = {"RegistryName": self._name, "SchemaName": subject}
+        answer: dict[str, object] = self._client.register_schema_version(SchemaId=schema_id, SchemaDefinition=schema)
         return answer
 
 

@@ -80,6 +80,26 @@ def test_rows_name_their_schema_by_glues_uuid_and_are_read_with_it(glue: Any, sm
     assert read[1].items() >= {"id": 5, "v": 7, "_tidb_op": "c", "_tidb_commit_ts": COMMIT_TS}.items()
 
 
+@pytest.mark.parametrize("same", [True, False], ids=["the same text", "another text"])
+def test_schema_that_another_changefeed_creates_at_the_same_time_is_registered_all_the_same(
+    glue: Any, same: bool
+) -> None:
+    name, text = f"race-{same}", '{"type":"record","name":"r","fields":[]}'
+    glue.create_registry(RegistryName=name)
+    theirs = text if same else '{"type":"record","name":"other","fields":[]}'
+    first, second = (registry_of(config_of(name)) for _ in range(2))
+    made = list[int]()
+
+    def create_before(**_: Any) -> None:
+        made.append(first.register("d_t-value", theirs, table="d.t"))
+
+    second._client.meta.events.register("before-call.glue.CreateSchema", create_before)
+    schema_id = second.register("d_t-value", text, table="d.t")
+    version = glue.get_schema_version(SchemaVersionId=str(uuid.UUID(int=schema_id)))
+    assert version["SchemaDefinition"] == text
+    assert made == [schema_id] if same else len(made) == 1
+
+
 def test_registry_that_is_not_there_refuses_and_one_that_is_away_is_tried_again(
     glue: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

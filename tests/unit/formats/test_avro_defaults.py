@@ -1,7 +1,8 @@
-"""Defaults of BIT and binary columns in Avro schemas, worked out by hand from TiCDC's rule.
+"""Defaults of BIT, binary and float columns in Avro schemas, worked out by hand from TiCDC's rule.
 
 TiCDC (``getDefaultValue`` in ``pkg/sink/codec/avro/arvo.go``) keeps such a default as Go's ``[]byte``, which
-``encoding/json`` writes in base64; the recording holds no such column.
+``encoding/json`` writes in base64, and a FLOAT's as the double that ``ParseFloat(v, 32)`` returns; the recording holds
+no such column.
 """
 
 import base64
@@ -19,7 +20,7 @@ from tests.support.recorded.ddl_jobs import NOT_NULL, PRIMARY, column, table_inf
 from tests.support.recorded.mounting import row_changes
 from tests.support.recorded.recording import CommittedChange
 
-BIT, VARBINARY, UNSIGNED = 16, 15, 32
+FLOAT, DOUBLE, BIT, VARBINARY, UNSIGNED = 4, 5, 16, 15, 32
 
 
 def table_of(spec: dict[str, Any]) -> TableVersion:
@@ -62,6 +63,28 @@ def test_avro_schema_of_a_bit_column_without_default_has_null_or_none() -> None:
     bytes_type = {"type": "bytes", "connect.parameters": {"length": "3", "tidb_type": "BIT"}}
     assert field_of(bit(3, None)) == {"name": "b", "type": ["null", bytes_type], "default": None}
     assert field_of(bit(3, None, not_null=True)) == {"name": "b", "type": bytes_type}
+
+
+@pytest.mark.parametrize(
+    ("tp", "default", "text"),
+    [
+        (FLOAT, "0.1", "0.10000000149011612"),
+        (FLOAT, "0.5", "0.5"),
+        (FLOAT, "16777217", "16777216"),
+        (FLOAT, "1e30", "1.0000000150474662e+30"),
+        (DOUBLE, "0.1", "0.1"),
+        (DOUBLE, "-5", "-5"),
+        (DOUBLE, "-0", "-0"),
+        (DOUBLE, "0.00001", "0.00001"),
+        (DOUBLE, "0.0000001", "1e-7"),
+        (DOUBLE, "123456789012345680000", "123456789012345680000"),
+        (DOUBLE, "1e30", "1e+30"),
+    ],
+)
+def test_avro_schema_of_a_float_column_with_a_default_has_it_as_go_writes_it(tp: int, default: str, text: str) -> None:
+    spec = column(2, "f", tp=tp) | {"default": default}
+    *_, value = AvroEncoder(avro_include_before_value=True).schemas(table_of(spec), "t")
+    assert value.text.count(f'{{"default":{text},"name":"f","type":[') == 2, "in the row and in the row before"
 
 
 def test_avro_schema_of_a_binary_column_with_a_default_has_it_in_base64() -> None:

@@ -6,13 +6,17 @@ structs (declared order: type, connect.parameters, logicalType, precision, scale
 
 import base64
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
+
 from schemas.avro_name import sanitize_name
 from schemas.tidb.mysql_types import INTEGER_TYPES, STRING_TYPES, MysqlType
 from schemas.tidb.table import ColumnVersion, TableVersion
+from sorters.core.columnar.numbers import plain_digits
 
 _INT_TYPES = frozenset({MysqlType.TINYINT, MysqlType.SMALLINT, MysqlType.MEDIUMINT})
 _TIDB_TYPES = {
@@ -43,6 +47,8 @@ CHECKSUM_FIELDS = (
     {"default": False, "name": "_tidb_corrupted", "type": "boolean"},
     {"default": 0, "name": "_tidb_checksum_version", "type": "int"},
 )
+_SMALL, _LARGE = 1e-6, 1e21
+"""Go writes floats outside with an exponent."""
 _GO_ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 
 
@@ -89,7 +95,28 @@ def record_schema(
         fields += EXTENSION_FIELDS[:1]
     if checksum:
         fields += CHECKSUM_FIELDS
-    return go_json({**row, "fields": fields})
+    return _with_go_numbers(go_json({**row, "fields": fields}), fields)
+
+
+def _with_go_numbers(text: str, fields: Sequence[dict[str, Any]]) -> str:
+    """Return a record's schema with the floats among its defaults as Go writes them. Within a string the quotes of such
+    a member would be escaped.
+    """
+    for default in (field["default"] for field in fields if isinstance(field.get("default"), float)):
+        text = text.replace(f'{{"default":{json.dumps(default)},', f'{{"default":{go_number(default)},')
+    return text
+
+
+def go_number(value: float) -> str:
+    """Return a float as Go's ``json.Marshal`` writes it.
+
+    >>> go_number(5.0), go_number(1e-5), go_number(1e-7), go_number(1e20), go_number(1e21)
+    ('5', '0.00001', '1e-7', '100000000000000000000', '1e+21')
+    """
+    if value == 0 or _SMALL <= abs(value) < _LARGE:
+        return plain_digits(repr(value))
+    mantissa, _, exponent = repr(value).partition("e")
+    return f"{mantissa.removesuffix('.0')}e{exponent[0]}{exponent[1:].lstrip('0')}"
 
 
 def go_json(value: Any, *, sort_keys: bool = False) -> str:
@@ -177,8 +204,12 @@ def _default_value(column: ColumnVersion, modes: AvroModes) -> str | int | float
         number = int(text)
         return number - (1 << 64) if tp is MysqlType.BIGINT and number >= 1 << 63 else number
     if tp in {MysqlType.FLOAT, MysqlType.DOUBLE}:
-        value = float(text)
-        return int(value) if value.is_integer() else value
+        # A FLOAT's is the nearest float, with all the digits that tell it as a double: Go's ParseFloat(v, 32).
+        kind = pa.float32() if tp is MysqlType.FLOAT else pa.float64()
+        value = float(pa.scalar(text.strip().removeprefix("+")).cast(kind).as_py())
+        if not math.isfinite(value):
+            raise ValueError(text)
+        return value
     # Go's json writes []byte in base64. By Avro's own rule these characters are the bytes, but so TiCDC registers them.
     if tp is MysqlType.BIT:
         return base64.b64encode(text.encode("latin-1")).decode()

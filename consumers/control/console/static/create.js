@@ -7,14 +7,16 @@ import { destinationTable, topicTable, wayTo } from "./changefeed.js";
 import { bytes, count, feedHref, timeOf } from "./words.js";
 
 const [TYPED_MS, BUSY_MS, TRIES_MAX] = [400, 1000, 10];
-let [draft, timer, turn, running] = [null, 0, 0, null];
+const OF_FILE = ["rules", "case_sensitive", "force_replicate"];  // fields that have a key in the file
+const changed = new Set();  // of these, whose change is not in the file yet
+let [draft, timer, running, isUnchecked] = [null, 0, null, false];
 
 const field = (name) => document.getElementById(name);
 
 export const create = {
   title: () => "Create a changefeed",
   still: true,  // drawn once: who types is not interrupted
-  leave: () => { clearTimeout(timer); draft = null; turn += 1; },
+  leave: () => { clearTimeout(timer); [draft, isUnchecked] = [null, false]; changed.clear(); },
   view: () => [
     el("p", null, "Form and file are two sides of the same: what you change in the form changes its key in the file, and the other way round. The server checks both as you type; nothing is created before you confirm."),
     el("form", { id: "draft", novalidate: true },
@@ -35,12 +37,15 @@ export const create = {
   typed: (event) => {
     clearTimeout(timer);
     field("first").replaceChildren();  // they were of another text
-    timer = setTimeout(() => check(event.target.id !== "toml"), TYPED_MS);
+    if (OF_FILE.includes(event.target.id)) changed.add(event.target.id);
+    isUnchecked = true;
+    timer = setTimeout(check, TYPED_MS, field("draft"));
   },
   submit: async () => {
-    clearTimeout(timer);
-    await check(false);
-    if (draft) confirm();
+    const visit = field("draft");
+    isUnchecked = true;  // tables may be others by now
+    await settled(visit);
+    if (visit.isConnected && draft?.replica_config) confirm();  // of a file that does not read, what is wrong is said
   },
 };
 
@@ -56,31 +61,53 @@ function box(id, label) {
   return el("label", { class: "check", for: id }, el("input", { type: "checkbox", id }), label);
 }
 
-// One check at a time, in the order of typing. isForm: the form was changed, so that it is laid into the file; else the file
-// is read into the form.
-async function check(isForm) {
+// One check at a time, in the order of typing. visit: the page's form, which is gone once another page is shown.
+async function check(visit) {
   while (running) await running;
-  running = checked(isForm);
+  if (!visit.isConnected || !isUnchecked) return;
+  running = checked(visit).finally(() => { running = null; });
   await running;
-  running = null;
 }
 
-async function checked(isForm) {
-  const mine = ++turn;
-  const form = { rules: field("rules").value.split("\n").map((line) => line.trim()).filter(Boolean), case_sensitive: field("case_sensitive").checked, force_replicate: field("force_replicate").checked };
+// Until all that was typed is checked: then form and file say the same.
+async function settled(visit) {
+  while (visit.isConnected && (running || isUnchecked)) {
+    clearTimeout(timer);
+    await check(visit);
+  }
+}
+
+// Lays into the file what was changed in the form; the rest of the form is as the file says.
+async function checked(visit) {
+  isUnchecked = false;
   try {
-    const asked = { toml: field("toml").value, sink_uri: field("uri").value.trim(), changefeed_id: field("id").value.trim(), form: isForm ? form : null, start_ts: tsOf(field("start").value) };
+    const [whole, laid] = [formNow(), [...changed]];
+    const form = laid.length ? Object.fromEntries(laid.map((name) => [name, whole[name]])) : null;
+    const asked = { toml: field("toml").value, sink_uri: field("uri").value.trim(), changefeed_id: field("id").value.trim(), form, start_ts: tsOf(field("start").value) };
     const said = await asking(`/api/tidebus/console/draft?namespace=${encodeURIComponent(field("namespace").value.trim())}`, asked);
-    if (mine !== turn) return;  // another page is shown
+    if (!visit.isConnected) return;
     draft = said;
-    if (isForm && field("toml").value === asked.toml && said.toml !== asked.toml) field("toml").value = said.toml;
-    if (!isForm && said.form) fill(said.form);
+    if (said.form && field("toml").value === asked.toml) take(said, form ?? {});  // else the next check lays them in
     show(said);
   } catch (error) {
-    if (mine !== turn) return;
+    if (!visit.isConnected) return;
     draft = null;
     show({ problems: [{ message: error.message }], notes: [] });
   }
+}
+
+function formNow() {
+  const rules = field("rules").value.split("\n").map((line) => line.trim()).filter(Boolean);
+  return { rules, case_sensitive: field("case_sensitive").checked, force_replicate: field("force_replicate").checked };
+}
+
+// A field that has been changed again meanwhile stays as it is.
+function take(said, laid) {
+  const now = formNow();
+  for (const [name, value] of Object.entries(laid)) if (JSON.stringify(now[name]) === JSON.stringify(value)) changed.delete(name);
+  if (field("toml").value !== said.toml) field("toml").value = said.toml;
+  if (!changed.has("rules") && now.rules.join("\n") !== said.form.rules.join("\n")) field("rules").value = said.form.rules.join("\n");
+  for (const name of ["case_sensitive", "force_replicate"]) if (!changed.has(name)) field(name).checked = said.form[name];
 }
 
 // What it would write first: rows of the raw log, run through the sorter's own steps on the server; nothing is written.
@@ -88,6 +115,8 @@ async function showFirst() {
   const visit = field("first");
   const say = (...content) => visit.isConnected && morph(visit, el("div", null, content));
   say(el("p", null, "Reading the raw log …"));
+  await settled(field("draft"));  // else of a file that lacks what was changed in the form
+  if (!visit.isConnected) return;
   try {
     const asked = { toml: field("toml").value, sink_uri: field("uri").value.trim(), start_ts: tsOf(field("start").value) };
     say(first(await asking("/api/tidebus/console/first-messages", asked)));
@@ -119,11 +148,6 @@ async function asking(path, asked) {
       await new Promise((resume) => setTimeout(resume, BUSY_MS));
     }
   }
-}
-
-function fill(form) {
-  if (field("rules").value.split("\n").filter(Boolean).join("\n") !== form.rules.join("\n")) field("rules").value = form.rules.join("\n");
-  for (const name of ["case_sensitive", "force_replicate"]) field(name).checked = form[name];
 }
 
 function show({ problems, notes, tables, explanation }) {

@@ -67,6 +67,7 @@ class DraftBody(Body):
     form: dict[str, object] | None = Field(default=None, description="fields to be laid into the text; null: none")
     changefeed_id: str | None = Field(default=None, description="null: one that there is")
     start_ts: Tso | None = None
+    is_only_read: bool = Field(default=False, description="the text is read as the API takes it, and no more is said")
 
 
 @pages.get("")
@@ -206,6 +207,8 @@ def draft(bus: Bus, namespace: Namespace, body: DraftBody) -> object:
         shown["form"] = form_of(shown["toml"])
         table, _ = parse_changefeed_text(shown["toml"])
         shown["replica_config"] = replica_config(table)
+        if body.is_only_read:
+            return exact(shown)
         _check_draft(body)
         shown["notes"] = list(load_changefeed(body.sink_uri, shown["toml"]).notes)
         if body.changefeed_id is not None and _exists(bus, body.changefeed_id, namespace):

@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from consumers.control.api.access.errors import ApiError
 from consumers.control.api.bodies import FeedRequest
 from consumers.control.api.serving.server import ApiServer
 from consumers.control.console.routes import ROUTERS
+from consumers.control.core.changefeeds.state import Pause
 from tests.support.browsers.browser import started_browser
 from tests.support.control.memory_bus import ME, Memory, Shares
 
@@ -38,6 +40,10 @@ class HeldBus(Memory):
         self.gate.set()
         self.leader, self.shares = ME.capture_id, Shares()
 
+    def pause(self, changefeed_id: str, namespace: str) -> None:
+        assert self.gate.wait(ANSWER_MS / 1000)
+        raise ApiError("the changefeed has a cold")
+
     def tables(self, request: FeedRequest) -> dict[str, Any]:
         self.asked += 1
         assert self.gate.wait(ANSWER_MS / 1000)
@@ -51,6 +57,18 @@ class Console:
     url: str
     bus: HeldBus
     open_page: Callable[[], Page] = field(repr=False)
+
+    def make(self) -> None:
+        request = FeedRequest(
+            namespace=None,
+            changefeed_id="cf",
+            start_ts=None,
+            target_ts=None,
+            sink_uri=PLAIN,
+            config={},
+            pd_addresses=(),
+        )
+        self.bus.create(request, "default")
 
     def opened(self, target: str) -> Page:
         page = self.open_page()
@@ -167,3 +185,65 @@ def test_create_page_that_was_left_during_a_check_works_when_it_is_opened_again(
     expect(page.locator("#toml")).to_have_value("")
     page.locator("#create").click()
     expect(page.locator("#dialog-request")).to_contain_text("replica_config")
+
+
+def test_dialog_whose_request_is_under_way_stays_and_shows_the_refusal(console: Console) -> None:
+    console.make()
+    page = console.opened("changefeed/default/cf")
+    page.locator("#verb-pause").click()
+    console.bus.gate.clear()
+    with page.expect_request("**/pause*"):
+        page.locator("#dialog-confirm").click()
+    expect(page.get_by_role("dialog").get_by_role("button", name="Cancel")).to_be_disabled()
+    for _ in range(3):
+        page.keyboard.press("Escape")
+    expect(page.locator("#dialog-title")).to_have_text("Pause cf")
+    console.bus.gate.set()
+    expect(page.locator("#dialog-refusal")).to_contain_text("has a cold")
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+
+
+def test_late_refusal_is_shown_on_the_page_and_leaves_another_dialog_alone(console: Console) -> None:
+    console.make()
+    page = console.opened("changefeed/default/cf")
+    page.locator("#verb-pause").click()
+    console.bus.gate.clear()
+    with page.expect_request("**/pause*"):
+        page.locator("#dialog-confirm").click()
+    page.evaluate("document.getElementById('dialog').close()")  # as a phone's gesture may
+    page.locator("#verb-remove").click()
+    console.bus.gate.set()
+    expect(page.locator("#late")).to_contain_text("Pause cf: [CDC:ErrAPIInvalidParam]")
+    expect(page.locator("#late")).to_contain_text("has a cold")
+    expect(page.locator("#dialog-title")).to_have_text("Remove cf")
+    expect(page.locator("#dialog-refusal")).to_be_empty()
+    page.locator("#dialog-confirm").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Overview")
+    expect(page.locator("#late")).to_be_empty()
+    assert console.bus.kept == {}
+
+
+def test_file_typed_into_update_is_read_once_the_typing_rests_and_asks_for_no_tables(console: Console) -> None:
+    console.make()
+    console.bus.desire("cf", "default", Pause())
+    page = console.opened("changefeed/default/cf")
+    page.locator("#verb-update").click()
+    drafts: list[Any] = []
+    page.on("request", lambda sent: drafts.append(sent.post_data_json) if sent.url.endswith("/draft") else None)
+    page.evaluate(
+        """() => {
+      const toml = document.querySelector("#dialog #toml");
+      for (const letter of "memory-quota = 512") {
+        toml.value += letter;
+        toml.dispatchEvent(new Event("input", { bubbles: true }));
+      }
+    }"""
+    )
+    expect(page.locator("#dialog-command")).to_contain_text("--config FILE")
+    expect(page.locator("#dialog-request")).to_contain_text('"memory_quota":512')
+    assert [draft["toml"] for draft in drafts] == ["memory-quota = 512"]
+    assert console.bus.asked == 0
+    page.locator("#dialog-confirm").click()
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    assert console.bus.kept["default", "cf"].info.config == {"memory-quota": 512}

@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.control.api import Api
 from tests.support.control.console_api import BASE
-from tests.support.control.memory_bus import URI
+from tests.support.control.memory_bus import URI, Memory
 
 
 def draft(api: Api, **body: Any) -> Any:
@@ -52,3 +52,12 @@ def test_first_messages_of_a_draft_are_the_buss_with_every_digit(api: Api) -> No
     status, refused = api.ask("POST", f"{BASE}/first-messages", {"sink_uri": ""})
     assert status == 400
     assert "sink_uri is empty" in refused["error_msg"]
+
+
+def test_draft_that_is_only_read_is_what_the_api_takes_and_asks_for_no_tables(api: Api, bus: Memory) -> None:
+    masked = "kafka://u:xxxxx@h:1/t?protocol=canal-json"
+    shown = draft(api, sink_uri=masked, toml="[filter]\nrules = ['x.*']\n", is_only_read=True)
+    assert (shown["replica_config"], shown["problems"]) == ({"filter": {"rules": ["x.*"]}}, [])
+    assert (shown["tables"], shown["explanation"], bus.asked_tables) == (None, None, None)
+    (problem,) = draft(api, toml="a = [filter", is_only_read=True)["problems"]
+    assert "no TOML" in problem["message"]

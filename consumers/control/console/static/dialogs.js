@@ -3,12 +3,16 @@
 import { el, morph, say } from "./dom.js";
 import { ask, toJson } from "./api.js";
 
+const TYPED_MS = 400;
 const dialog = document.getElementById("dialog");
-let shown = null;
+const late = document.getElementById("late");  // the refusal of what was asked by a dialog that is gone
+let [shown, timer, turn] = [null, 0, 0];
 
 // question: { title, effect, command? (a text, or of the form), danger?, confirm?, fields?: [nodes], request: (form) => [method, path, body?] | Promise,
 //             done?: (answer) => text, after?: () => void, typed?: (form) => void }
 export function put(question) {
+  if (dialog.open) return;
+  late.textContent = "";
   shown = { ...question, from: document.activeElement };
   morph(dialog, el("div", null, el("div", null,
     el("h2", { id: "dialog-title", tabindex: "-1" }, question.title),
@@ -35,19 +39,28 @@ export function named(feed) {
   return `-c ${feed.id}${feed.namespace === "default" ? "" : ` -n ${feed.namespace}`}`;
 }
 
+// What is under way is not left: its answer would be seen by nobody.
 export function closeDialog() {
-  dialog.close();
+  if (!shown?.isSending) dialog.close();
 }
 
 export async function showRequest() {
-  const [sent, command] = [dialog.querySelector("#dialog-request"), dialog.querySelector("#dialog-command")];
-  if (command) command.textContent = typeof shown.command === "function" ? shown.command(dialog.querySelector("form")) : shown.command;
+  clearTimeout(timer);
+  const [mine, form, sent] = [++turn, dialog.querySelector("form"), dialog.querySelector("#dialog-request")];
+  showCommand(form);
+  let text;
   try {
-    const [method, path, body] = await shown.request(dialog.querySelector("form"));
-    sent.textContent = `${method} ${path}${body === undefined ? "" : `\n${masked(toJson(body))}`}`;
+    const [method, path, body] = await shown.request(form);
+    text = `${method} ${path}${body === undefined ? "" : `\n${masked(toJson(body))}`}`;
   } catch (error) {
-    sent.textContent = error.message;
+    text = error.message;
   }
+  if (mine === turn) sent.textContent = text;  // else more was typed meanwhile, or it is gone
+}
+
+function showCommand(form) {
+  const command = dialog.querySelector("#dialog-command");
+  if (command) command.textContent = typeof shown.command === "function" ? shown.command(form) : shown.command;
 }
 
 // Of a body on the screen: passwords in it stay unread over a shoulder.
@@ -57,30 +70,53 @@ function masked(text) {
 
 dialog.addEventListener("close", () => {
   const from = shown?.from;
+  clearTimeout(timer);
+  turn += 1;
   shown = null;
   dialog.replaceChildren();
   if (from?.isConnected) from.focus();
 });
 
+dialog.addEventListener("cancel", (event) => {
+  if (shown?.isSending) event.preventDefault();
+});
+
+// Chromium asks by `cancel` once: a second Escape would close.
+document.addEventListener("keydown", (event) => {
+  if (event.key === "Escape" && shown?.isSending) event.preventDefault();
+});
+
 dialog.addEventListener("input", () => {
-  shown?.typed?.(dialog.querySelector("form"));
-  showRequest();
+  const form = dialog.querySelector("form");
+  shown?.typed?.(form);
+  showCommand(form);
+  clearTimeout(timer);
+  timer = setTimeout(showRequest, TYPED_MS);  // the server may be asked for it
 });
 
 dialog.addEventListener("submit", async (event) => {
   event.preventDefault();
   const [question, form] = [shown, event.target];
-  const [confirm, refusal] = [dialog.querySelector("#dialog-confirm"), dialog.querySelector("#dialog-refusal")];
-  confirm.disabled = true;
-  refusal.textContent = "";
+  if (question.isSending) return;
+  send(question, true);
   try {
     const answer = await ask(...(await question.request(form)));
     say(question.done ? question.done(answer) : `${question.title}: done`);
-    dialog.close();
+    if (shown === question) dialog.close();
     question.after?.(answer);
   } catch (error) {
-    refusal.textContent = error.message;
-    confirm.disabled = false;
-    confirm.focus();
+    if (shown !== question) {
+      late.textContent = `${question.title}: ${error.message}`;
+      return;
+    }
+    send(question, false);
+    dialog.querySelector("#dialog-refusal").textContent = error.message;
+    dialog.querySelector("#dialog-confirm").focus();
   }
 });
+
+function send(question, isSending) {
+  question.isSending = isSending;
+  for (const button of dialog.querySelectorAll(".buttons button")) button.disabled = isSending;
+  dialog.querySelector("#dialog-refusal").textContent = "";
+}

@@ -20,6 +20,7 @@ function go() {
   const [name, ...rest] = location.hash.replace(/^#\/?/, "").split("/");
   if (name === "main") return;  // the link past the navigation
   page?.leave?.();
+  document.getElementById("late").textContent = "";
   page = Object.hasOwn(PAGES, name) ? PAGES[name] : overview;
   params = rest.map(decoded);
   [data, refusal] = [null, ""];

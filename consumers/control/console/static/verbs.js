@@ -71,7 +71,7 @@ function update(feed, page, base) {
 // The file's text as the API takes it: the server reads TOML, so that there is one reading of it. ours: keys that the API
 // keeps where they are not sent, for clients of TiCDC do not know them.
 async function configOf(toml, uri, ours) {
-  const read = await ask("POST", "/api/tidebus/console/draft", { toml, sink_uri: uri });
+  const read = await ask("POST", "/api/tidebus/console/draft", { toml, sink_uri: uri, is_only_read: true });
   if (!read.replica_config) throw new Error(read.problems[0]?.message ?? "the file does not read");
   const gone = ours.filter((key) => !Object.hasOwn(read.replica_config, key)).map((key) => [key, null]);
   return { ...read.replica_config, ...Object.fromEntries(gone) };

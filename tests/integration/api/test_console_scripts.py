@@ -58,10 +58,10 @@ class Console:
     bus: HeldBus
     open_page: Callable[[], Page] = field(repr=False)
 
-    def make(self) -> None:
+    def make(self, changefeed_id: str = "cf") -> None:
         request = FeedRequest(
             namespace=None,
-            changefeed_id="cf",
+            changefeed_id=changefeed_id,
             start_ts=None,
             target_ts=None,
             sink_uri=PLAIN,
@@ -247,3 +247,52 @@ def test_file_typed_into_update_is_read_once_the_typing_rests_and_asks_for_no_ta
     page.locator("#dialog-confirm").click()
     expect(page.get_by_role("dialog")).to_have_count(0)
     assert console.bus.kept["default", "cf"].info.config == {"memory-quota": 512}
+
+
+@pytest.mark.parametrize(
+    ("target", "choice", "asked"),
+    [("events", "log-of", "**/console/log?changefeed={}&*"), ("captures", "of-feed", "**/changefeeds/{}/tables?*")],
+)
+def test_choice_shows_what_was_chosen_when_another_changefeed_goes(
+    console: Console, target: str, choice: str, asked: str
+) -> None:
+    for name in "abc":
+        console.make(name)
+    page = console.opened(target)
+    select = page.locator(f"#{choice}")
+    for name in "ab":
+        with page.expect_request(asked.format(name)):
+            select.select_option(name)
+    console.bus.remove("a", "default")
+    expect(select.locator("option[value=a]")).to_have_count(0)
+    expect(select).to_have_value("b")
+
+
+def test_page_in_a_hidden_tab_listens_once_it_is_seen(console: Console) -> None:
+    page = console.open_page()
+    streams: list[str] = []
+    page.on("request", lambda sent: streams.append(sent.url) if sent.url.endswith("/live") else None)
+    page.add_init_script("window.hides = true; Object.defineProperty(document, 'hidden', { get: () => window.hides })")
+    with page.expect_response("**/console/log*"):  # what a page asks for first comes after it began to listen
+        page.goto(f"{console.url}#/events")
+    assert streams == []
+    page.evaluate("window.hides = false; document.dispatchEvent(new Event('visibilitychange'))")
+    expect(page.locator("#link")).to_have_text("Live")
+    assert len(streams) == 1
+
+
+def test_page_that_was_refused_live_data_does_not_ask_again_once_it_is_hidden(console: Console) -> None:
+    page = console.open_page()
+    streams: list[str] = []
+    page.on("request", lambda sent: streams.append(sent.url) if sent.url.endswith("/live") else None)
+    page.add_init_script("window.hides = false; Object.defineProperty(document, 'hidden', { get: () => window.hides })")
+    page.route("**/live", lambda route: route.fulfill(status=503))
+    page.clock.install()
+    page.goto(f"{console.url}#/create")
+    expect(page.locator("#link")).to_have_text("the server does not answer; trying again")
+    page.evaluate("window.hides = true; document.dispatchEvent(new Event('visibilitychange'))")
+    asked = len(streams)
+    page.clock.run_for(60_000)
+    with page.expect_response("**/console/icon.svg"):  # one that was asked for before would have been seen by then
+        page.evaluate("fetch('/console/icon.svg')")
+    assert len(streams) == asked

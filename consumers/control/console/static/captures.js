@@ -44,9 +44,10 @@ function captureCard(overview) {
 function tableCard({ feed, feeds, pulled }) {
   if (!feed) return card("Tables", el("p", null, "Tables are shown by changefeed, and there is none that runs."));
   const rows = (pulled.items ?? []).flatMap((item) => item.table_ids.map((id) => ({ id: String(id), capture: item.node_id })));
+  const wanted = feeds.some((item) => feedName(item) === chosen) ? chosen : feedName(feed);  // also before it is loaded
   const address = (id) => live.overview?.captures.find((capture) => capture.id === id)?.address ?? shortId(id);
   return card("Tables", el("label", { for: "of-feed" }, "Of changefeed"),
-    el("select", { id: "of-feed" }, feeds.map((item) => el("option", { value: feedName(item), selected: item === feed }, feedName(item)))),
+    el("select", { id: "of-feed" }, feeds.map((item) => el("option", { value: feedName(item), selected: feedName(item) === wanted }, feedName(item)))),
     pulled.refusal && el("p", { class: "problem" }, pulled.refusal),
     rows.length > 0 && table("Tables by capture", [["Table"], ["Id", "number"], ["Pulled by"], ["What can be done"]], rows.slice(0, 500).map((row) => {
       const name = names?.get(row.id) ?? `table ${row.id}`;

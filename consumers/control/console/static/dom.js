@@ -46,6 +46,8 @@ function update(old, fresh) {
   }
   for (const { name, value } of fresh.attributes) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
   morph(old, fresh);
+  // Once somebody has chosen, the attribute alone chooses nothing.
+  if (old.nodeName === "OPTION" && old.selected !== fresh.hasAttribute("selected")) old.selected = !old.selected;
 }
 
 // A table that is a list of cards on a phone. Its roles are said, for browsers drop them where `display` changes.

@@ -16,8 +16,7 @@ export function listen(onChange) {
 }
 
 function open() {
-  if (source) return;
-  clearTimeout(poll);
+  if (source || document.hidden) return;
   source = new EventSource("/api/tidebus/console/live");
   source.addEventListener("overview", (event) => take(JSON.parse(event.data)));
   source.addEventListener("trouble", (event) => fail(JSON.parse(event.data).error_msg));
@@ -32,6 +31,7 @@ function open() {
 }
 
 function close() {
+  clearTimeout(poll);
   source?.close();
   source = null;
 }

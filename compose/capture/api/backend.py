@@ -298,6 +298,9 @@ class ApiBackend:
         with self._older(request.start_ts, config) as older:
             return tables_body(self._addresses.kafka, self._addresses.upstream, config, request.start_ts, older)
 
+    def table_names(self, names_max: int) -> dict[str, Any]:
+        return self._tables.names(self._addresses.upstream, names_max)
+
     def explain(self, request: FeedRequest) -> dict[str, object]:
         addresses = self._addresses
         config = load_changefeed(request.sink_uri or "", request.config)

@@ -1,9 +1,10 @@
 """Which tables an upstream has now, for answers of the API: read from the ddl topic, and kept for a moment."""
 
+import itertools
 import threading
 import time
-from collections.abc import Collection, Sequence
-from typing import Final
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any, Final
 
 from compose.changefeeds import upstream_tables
 from consumers.control.api.bodies import StoredFeed
@@ -13,6 +14,7 @@ from schemas.config.changefeed import load_changefeed
 from schemas.ddl.schema_change import StoredTable
 from schemas.ids import TableId, UpstreamId
 from schemas.nodes.changefeed import ChangefeedInfo
+from schemas.tidb.table_info import enabled_partitions
 from sorters.core.feed.feed import compile_feed
 from sorters.core.filter.initial_tables import initial_tables
 
@@ -79,6 +81,17 @@ class UpstreamTables:
             read_at, tables = self._known.get(upstream, (0.0, ()))
             return tables if read_at and time.monotonic() <= read_at + KEPT_S else self._read(upstream)
 
+    def names(self, upstream: UpstreamId, names_max: int) -> dict[str, Any]:
+        """Return ``total`` and ``items``: the first physical tables by name, each its ``id``, the table's ``name`` and
+        its ``partition``, '' of a table without.
+
+        Raises:
+            BusError: see :meth:`of`.
+        """
+        tables = self.now(upstream)
+        first = itertools.islice(_names(tables), names_max)
+        return {"total": sum(len(stored.physical_ids) for stored in tables), "items": list(first)}
+
     def _anew(self, upstream: UpstreamId) -> Sequence[StoredTable]:
         with self._lock:
             return self._read(upstream)
@@ -98,3 +111,12 @@ def _of(info: ChangefeedInfo, tables: Sequence[StoredTable]) -> Sequence[StoredT
         for stored in tables
         if (stored.eligible or config.force_replicate) and table_filter.matches(stored.schema, stored.table)
     ]
+
+
+def _names(tables: Sequence[StoredTable]) -> Iterator[dict[str, object]]:
+    for stored in tables:
+        parts = enabled_partitions(stored.info()) if stored.partition_ids else ()
+        partition_of = {part.id: part.name for part in parts}
+        for table in stored.physical_ids:
+            name = f"{stored.schema}.{stored.table}"
+            yield {"id": table, "name": name, "partition": partition_of.get(table, "")}

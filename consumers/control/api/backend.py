@@ -170,6 +170,12 @@ class Backend(Protocol):
         """
         ...
 
+    def table_names(self, names_max: int) -> dict[str, Any]:
+        """Return the first physical tables of this capture's upstream by name, ``items`` of ``id``, ``name`` and
+        ``partition`` ('': of none), and how many there are, ``total``.
+        """
+        ...
+
     def explain(self, request: FeedRequest) -> dict[str, object]:
         """Return for every table where its rows go and in what; of a Kafka which rights that needs, of another sink
         ``kind`` (database, files, lake, nowhere).

@@ -16,6 +16,9 @@ from consumers.control.api.bodies import FeedRequest
 from consumers.control.api.serving.server import ApiServer
 from consumers.control.console.routes import ROUTERS
 from consumers.control.core.changefeeds.state import Pause
+from schemas.flow.flow_sum import FlowSum
+from schemas.flow.proof import Proof, ProofWindow, encode_proof
+from schemas.ids import TableId, Ts
 from tests.support.browsers.browser import started_browser
 from tests.support.control.memory_bus import ME, Memory, Shares
 
@@ -296,3 +299,30 @@ def test_page_that_was_refused_live_data_does_not_ask_again_once_it_is_hidden(co
     with page.expect_response("**/console/icon.svg"):  # one that was asked for before would have been seen by then
         page.evaluate("fetch('/console/icon.svg')")
     assert len(streams) == asked
+
+
+def test_busiest_tables_have_names_of_partitions_and_say_which_names_were_not_asked_for(
+    console: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    console.make()
+    window = ProofWindow(
+        after_ts=Ts(1),
+        upto_ts=Ts(2),
+        landed=FlowSum(6, 7),
+        written=FlowSum(6, 7),
+        tables={TableId(7): FlowSum(1, 1), TableId(51): FlowSum(3, 2), TableId(99): FlowSum(2, 4)},
+        tables_total=3,
+    )
+    proof = Proof(namespace="default", changefeed_id="cf", number=0, previous="", begins="", window=window)
+    console.bus.proved = [json.loads(encode_proof(proof)[0])]
+    console.bus.named = [
+        {"id": 7, "name": "shop.orders", "partition": ""},
+        {"id": 51, "name": "shop.parted", "partition": "p1"},
+    ]
+    page = console.opened("changefeed/default/cf")
+    cells = page.get_by_role("table", name="Busiest tables").locator("td:first-child")
+    expect(cells).to_have_text(["shop.parted (p1)", "not known any more", "shop.orders"])
+    monkeypatch.setattr("consumers.control.console.routes.TABLES_MAX", 1)
+    page = console.opened("changefeed/default/cf")
+    cells = page.get_by_role("table", name="Busiest tables").locator("td:first-child")
+    expect(cells).to_have_text(["no name among the first 1", "no name among the first 1", "shop.orders"])

@@ -69,6 +69,7 @@ class Memory:
         self.live: list[CaptureInfo] = [ME, OTHER]
         self.shares: Scheduling | None = None
         self.table_ids: list[TableId] = []
+        self.named: list[dict[str, Any]] = [{"id": 1, "name": "a.b", "partition": ""}]
         self.applying: list[Share] = []
         self.now = self.pulled_ts = CHECKPOINT
         self.ineligible: list[dict[str, Any]] = []
@@ -241,6 +242,9 @@ class Memory:
             "eligible_tables": eligible,
             "all_tables": [*self.ineligible, *eligible],
         }
+
+    def table_names(self, names_max: int) -> dict[str, Any]:
+        return {"total": len(self.named), "items": self.named[:names_max]}
 
     def explain(self, request: FeedRequest) -> dict[str, Any]:
         return {"tables": [{"table": "a.b", "topic": "t"}]}

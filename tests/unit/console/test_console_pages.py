@@ -203,7 +203,8 @@ def test_page_of_no_changefeed_is_refused(api: Api) -> None:
 
 def test_topics_names_and_checks_are_the_buss(api: Api) -> None:
     assert api.ask("GET", f"{BASE}/changefeeds/cf/topics")[1] == {"tables": [{"table": "a.b", "topic": "t"}]}
-    assert api.ask("GET", f"{BASE}/tables")[1] == {"total": 1, "items": [{"id": 1, "name": "a.b"}]}
+    item = {"id": 1, "name": "a.b", "partition": ""}
+    assert api.ask("GET", f"{BASE}/tables")[1] == {"total": 1, "items": [item]}
     (finding,) = api.ask("GET", f"{BASE}/checks")[1]["items"]
     assert finding["said"] == "PD does not answer"
 

@@ -1,4 +1,4 @@
-"""Which tables an update of a changefeed brings in, and wants images of."""
+"""Which tables an update of a changefeed brings in, and wants images of; and what the tables are called."""
 
 from dataclasses import replace
 from typing import Any
@@ -67,3 +67,15 @@ def test_what_comes_in_with_other_settings_is_imaged(
     uri = "kafka://h:1/t?protocol=canal-json"
     info = ChangefeedInfo(changefeed_id="f", upstream=UpstreamId("u"), sink_uri=uri, config=before, start_ts=Ts(1))
     assert tables.coming_in(info, replace(info, config=after)) == imaged
+
+
+def test_names_are_of_physical_tables_each_partition_with_its_own(tables: UpstreamTables) -> None:
+    first = [
+        {"id": 6, "name": "d.a", "partition": ""},
+        {"id": 7, "name": "d.b", "partition": ""},
+        {"id": 51, "name": "d.p", "partition": "p51"},
+        {"id": 52, "name": "d.p", "partition": "p52"},
+        {"id": 8, "name": "d.keyless", "partition": ""},
+    ]
+    assert tables.names(UpstreamId("u"), 2_000) == {"total": 5, "items": first}
+    assert tables.names(UpstreamId("u"), 4) == {"total": 5, "items": first[:4]}

@@ -48,3 +48,11 @@ export function tsOf(text) {
 export function feedPath(feed, tail = "", base = "/api/v2") {
   return `${base}/changefeeds/${encodeURIComponent(feed.id)}${tail}?namespace=${encodeURIComponent(feed.namespace)}`;
 }
+
+// Names of physical tables by id, and what is said where an answer has none: it holds so many, and not those that are gone.
+export async function tableNames() {
+  const { total, items } = await ask("GET", "/api/tidebus/console/tables");
+  const shown = ({ name, partition }) => (partition ? `${name} (${partition})` : name);
+  const none = total > items.length ? `no name among the first ${items.length.toLocaleString("en")}` : "not known any more";
+  return { of: new Map(items.map((item) => [String(item.id), shown(item)])), none };
+}

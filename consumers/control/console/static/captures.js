@@ -1,7 +1,7 @@
 // Captures and the tables that each pulls; sorter services and their changefeeds; moving and draining.
 
 import { button, card, el, stateMark, table } from "./dom.js";
-import { ask, feedPath } from "./api.js";
+import { ask, feedPath, tableNames } from "./api.js";
 import { count, feedHref, feedName, shortId, timeOf } from "./words.js";
 import { askDrain, askMoveTable, askResign } from "./verbs.js";
 import { live } from "./live.js";
@@ -15,7 +15,7 @@ export const captures = {
     const feeds = (live.overview?.changefeeds ?? []).filter((feed) => feed.state !== "failed");
     const feed = feeds.find((item) => feedName(item) === chosen) ?? feeds[0];
     const services = ask("GET", "/api/tidebus/services");
-    names ??= await ask("GET", "/api/tidebus/console/tables").then((said) => new Map(said.items.map((item) => [String(item.id), item.name])), () => null);
+    names ??= await tableNames().catch(() => null);
     const pulled = feed ? await ask("GET", feedPath(feed, "/tables")).catch((error) => ({ refusal: error.message })) : { items: [] };
     return { feed, feeds, pulled, services: (await services).items };
   },
@@ -50,7 +50,7 @@ function tableCard({ feed, feeds, pulled }) {
     el("select", { id: "of-feed" }, feeds.map((item) => el("option", { value: feedName(item), selected: feedName(item) === wanted }, feedName(item)))),
     pulled.refusal && el("p", { class: "problem" }, pulled.refusal),
     rows.length > 0 && table("Tables by capture", [["Table"], ["Id", "number"], ["Pulled by"], ["What can be done"]], rows.slice(0, 500).map((row) => {
-      const name = names?.get(row.id) ?? `table ${row.id}`;
+      const name = names?.of.get(row.id) ?? `table ${row.id}`;
       return [name, row.id, address(row.capture), button("Move", "move-table", { table: row.id, name }, { class: "slight", "aria-label": `Move ${name}` })];
     })), rows.length > 500 && el("p", { class: "soft" }, `and ${rows.length - 500} more`));
 }

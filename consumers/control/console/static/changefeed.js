@@ -1,7 +1,7 @@
 // A changefeed: state, error with what to do, verbs, who ran what, topics, settings with their differences.
 
 import { button, card, el, figures, stateMark, table } from "./dom.js";
-import { ask, feedPath } from "./api.js";
+import { ask, feedPath, tableNames } from "./api.js";
 import { named } from "./dialogs.js";
 import { bytes, count, feedName, moment, seconds, shortId, timeOf } from "./words.js";
 import { eventTable } from "./events.js";
@@ -48,7 +48,7 @@ export const changefeed = {
 };
 
 function askNames() {
-  names ??= ask("GET", `${BASE}/tables`).then((said) => { names = new Map(said.items.map((item) => [String(item.id), item.name])); }, () => { names = null; });
+  names ??= tableNames().then((said) => { names = said; }, () => { names = null; });
 }
 
 function error({ changefeed: feed, advice }) {
@@ -147,7 +147,7 @@ function proofCard(feed, said) {
   table("Newest windows", [["Up to"], ["Rows read", "number"], ["Left out", "number"], ["Written", "number"], ["Proven"]], said.newest.map((item) => [
     timeOf(item.upto_ts), count(item.landed), count(item.left_out), count(item.written), item.faults.length ? `no: ${item.faults.join(", ")}` : "yes"])), all, again,
   said.busiest.length > 0 && [el("h3", null, "Busiest tables of these windows"), table("Busiest tables", [["Table"], ["Id", "number"], ["Rows written", "number"]],
-    said.busiest.map((item) => [names instanceof Map ? names.get(String(item.table_id)) ?? "not known any more" : "…", item.table_id, count(item.rows)]))]);
+    said.busiest.map((item) => [names?.of ? names.of.get(String(item.table_id)) ?? names.none : "…", item.table_id, count(item.rows)]))]);
 }
 
 function topicCard(feed, { changefeed: { sink_uri: uri } }, said) {

@@ -12,6 +12,7 @@ from consumers.control.console.core.verbs import verbs_of
 from consumers.control.console.core.waits import lags_of, waits_of
 from consumers.control.console.files import error_codes_text
 from consumers.control.core.changefeeds.state import Feed, Pause, Resume, step
+from schemas.config.parse.duration import parse_duration
 from schemas.ids import Ts
 from schemas.nodes.changefeed import ChangefeedState
 
@@ -214,3 +215,21 @@ def test_readable_file_has_masks_and_durations_that_the_api_takes_back() -> None
     shown: dict[str, Any] = readable(CONFIG)
     assert shown["sync-point-interval"] == "20m"
     assert shown["sink"]["kafka-config"]["sasl-password"] == "***"
+
+
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        ("277h46m41s", "1000001s"),
+        ("1234567ms", "1234567ms"),
+        ("1500ms", "1500ms"),
+        ("1m0.000001s", "60000001us"),
+        ("1h0.000000001s", "3600000000001ns"),
+        ("48h", "48h"),
+        ("90s", "90s"),
+        ("0s", "0s"),
+    ],
+)
+def test_duration_is_shown_with_every_digit_as_the_file_takes_it(written: str, shown: str) -> None:
+    assert readable({"sync-point-retention": written}) == {"sync-point-retention": shown}
+    assert round(parse_duration(shown) * 1e9) == round(parse_duration(written) * 1e9)

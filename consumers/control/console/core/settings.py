@@ -7,7 +7,11 @@ from urllib.parse import parse_qsl
 from consumers.control.api.replica_config import DURATIONS, from_api, shown_config, to_api
 from schemas.masking import MASK, is_secret_name, mask_uri
 
-NANOSECONDS: Final = 1_000_000_000
+SECOND_NS: Final = 1_000_000_000
+_UNITS: Final = (
+    *(("h", 3600 * SECOND_NS), ("m", 60 * SECOND_NS), ("s", SECOND_NS)),
+    *(("ms", 1_000_000), ("us", 1_000), ("ns", 1)),
+)
 
 
 def setting_rows(config: Mapping[str, object], sink_uri: str) -> list[dict[str, object]]:
@@ -66,13 +70,10 @@ def _text(key: str, value: object) -> str:
 
 
 def duration_text(nanoseconds: int) -> str:
-    """Return a duration as people write it.
+    """Return a duration as people write it, in whole numbers of one unit: it is sent back as it is shown.
 
     >>> [duration_text(ns) for ns in (600_000_000_000, 86_400_000_000_000, 90_000_000_000, 1_500_000_000)]
-    ['10m', '24h', '90s', '1.5s']
+    ['10m', '24h', '90s', '1500ms']
     """
-    seconds = nanoseconds / NANOSECONDS
-    for unit, size_s in (("h", 3600), ("m", 60)):
-        if seconds and seconds % size_s == 0:
-            return f"{seconds // size_s:.0f}{unit}"
-    return f"{seconds:g}s"
+    unit, size = next((unit, size) for unit, size in _UNITS if nanoseconds % size == 0)
+    return f"{nanoseconds // size}{unit}" if nanoseconds else "0s"

@@ -17,6 +17,8 @@ WIDE: Final = 100
 """Columns from which on there is room for what one can do without."""
 FIXED_LINES: Final = 9
 """Title, two headings with their rules, and what stands between."""
+SILENT_S: Final = 10.0
+"""An owner that says nothing for longer is missed: what stands of an upstream beside its lag is of then."""
 ERRORS_MAX: Final = 3
 IMAGES_MAX: Final = 3
 """Changefeeds whose table images are shown."""
@@ -59,7 +61,10 @@ class Top:
     def _title(self, width: int) -> Text:
         seen = self._overview
         text = f"TideBus {seen['cluster_id']}: {len(seen['captures'])} captures, {len(seen['changefeeds'])} changefeeds"
-        return _line(Text(text, style="bold"), width)
+        title = Text(text, style="bold")
+        if seen["captures"] and not any(capture["is_owner"] for capture in seen["captures"]):
+            title.append(", no owner", style="yellow")
+        return _line(title, width)
 
     def _upstreams(self, width: int, tables_max: int) -> list[Text]:
         lines: list[Text] = []
@@ -70,6 +75,8 @@ class Top:
             text.append(f"{upstream.get('tables', 0)} tables, {upstream.get('regions', 0)} regions")
             if held:
                 text.append(f", {held} tables held", style="yellow")
+            if (silent_s := upstream.get("silent_s") or 0.0) > SILENT_S:
+                text.append(f", its owner has said nothing for {_seconds(silent_s)}", style="yellow")
             if upstream.get("error"):
                 text.append(f", {upstream.get('state', '')}: {upstream['error'].get('message', '')}", style="red")
             for stall in upstream.get("stalls", ())[:1]:

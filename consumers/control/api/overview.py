@@ -29,7 +29,7 @@ def overview_body(bus: Backend, tables: Mapping[CaptureId, Collection[TableId]] 
         "cluster_id": bus.cluster,
         "at_s": round(now_s, 3),
         "upstreams": [
-            {"upstream": view.upstream, "upstream_id": bus.upstream_id(view.upstream), **view.status}
+            {"upstream": view.upstream, "upstream_id": bus.upstream_id(view.upstream), **_as_of_now(view.status, now_s)}
             for view in bus.upstreams()
         ],
         "captures": [
@@ -48,6 +48,16 @@ def overview_body(bus: Backend, tables: Mapping[CaptureId, Collection[TableId]] 
         ],
         "changefeeds": [_feed(bus, feed, now_s, places) for feed in bus.all_feeds()[:FEEDS_MAX]],
     }
+
+
+def _as_of_now(status: Mapping[str, Any], now_s: float) -> dict[str, Any]:
+    """Return what the owner wrote last, which stays when it is gone, with the lag of now and how long it is silent."""
+    resolved_ts, at_s = status.get("resolved_ts"), status.get("at_s")
+    lag = {}
+    if type(resolved_ts) is int and 0 <= resolved_ts < 1 << 64:
+        lag["lag_s"] = _lag_s(Ts(resolved_ts), now_s)
+    silent_s = max(0.0, round(now_s - at_s, 3)) if isinstance(at_s, float) else None
+    return {**status, **lag, "silent_s": silent_s}
 
 
 def _feed(

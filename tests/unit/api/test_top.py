@@ -102,6 +102,22 @@ def test_top_shows_lag_rates_sorters_tables_and_errors_at_80_by_24() -> None:
     assert "bad: sorter.dispatch_failed: no such column" in text
 
 
+def test_top_says_that_there_is_no_owner_and_how_long_it_has_said_nothing() -> None:
+    top = Top()
+    seen = overview(2, [feed(1)], silent_s=599.6)
+    for capture in seen["captures"]:
+        capture["is_owner"] = False
+    top.take(seen, 0.0)
+    lines = drawn(top, 120, 24)
+    assert lines[0].strip() == "TideBus default: 2 captures, 1 changefeeds, no owner"
+    assert lines[1].strip() == (
+        "u: lag 0.4 s, 0 rows/s in, 28 tables, 90 regions, its owner has said nothing for 599.6 s"
+    )
+    top.take(overview(2, [feed(1)], silent_s=9.9), 1.0)
+    lines = drawn(top, 120, 24)
+    assert not any("owner has said" in line or "no owner" in line for line in lines)
+
+
 def test_top_shows_where_spark_is_and_its_share_of_rows() -> None:
     top = Top()
     half = feed(1, id="half", sorter_rows_total=200, spark_rows_total=50)

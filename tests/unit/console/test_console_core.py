@@ -116,7 +116,8 @@ def feed(**more: Any) -> dict[str, Any]:
 
 
 def overview(*feeds: dict[str, Any], **upstream: Any) -> dict[str, Any]:
-    return {"upstreams": [{"upstream": "u", "lag_s": 1.0, **upstream}], "captures": [{}], "changefeeds": list(feeds)}
+    upstreams = [{"upstream": "u", "lag_s": 1.0, **upstream}]
+    return {"upstreams": upstreams, "captures": [{"is_owner": True}], "changefeeds": list(feeds)}
 
 
 def test_lag_is_split_by_stage() -> None:
@@ -188,6 +189,18 @@ def test_upstream_that_stands_waits_for_what_it_says() -> None:
         ("table 8", "its upstream: it is held at a ts of its own"),
         ("upstream u", "table 7: no leader"),
     ]
+
+
+def test_bus_without_an_owner_or_a_capture_waits_for_it() -> None:
+    seen = overview(feed(), silent_s=9.9)
+    no_owner = {**seen, "captures": [{"is_owner": False}, {"is_owner": False}]}
+    assert waits_of(no_owner) == [{"who": "the bus", "waits_for": "an owner: no capture is one"}]
+    assert waits_of({**seen, "captures": []}) == [{"who": "the bus", "waits_for": "a capture: none lives"}]
+
+
+def test_upstream_whose_owner_is_silent_waits_for_it() -> None:
+    (wait,) = waits_of(overview(feed(), silent_s=599.6))
+    assert wait == {"who": "upstream u", "waits_for": "its owner, which has said nothing for 600 s"}
 
 
 CONFIG: dict[str, Any] = {

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from compose.cli import run_cli
 from consumers.control.api import overview
 from consumers.control.api.bodies import local_time
 from consumers.control.api.serving.server import ApiServer
+from consumers.control.console.core.waits import lags_of, waits_of
 from schemas.flow.flow_sum import FlowSum
 from schemas.flow.proof import Proof, ProofWindow, encode_proof
 from schemas.ids import TableId, Ts, compose_ts
@@ -214,3 +216,29 @@ def test_page_of_a_changefeed_shows_how_far_its_images_are(api: Api, bus: Memory
     images = {"namespace": "default", "id": "cf", "state": "running", "tables_left": 2, "tables": []}
     bus.images = [{**images, "id": "other"}, images]
     assert api.ask("GET", f"{BASE}/changefeeds/cf")[1]["images"] == images
+
+
+def test_overview_reckons_an_upstreams_lag_as_of_now_when_its_owner_says_nothing_any_more(
+    api: Api, bus: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = 1_700_000_600.123  # CHECKPOINT is ten minutes before
+    monkeypatch.setattr(overview, "time", SimpleNamespace(time=lambda: now_s))
+    said = {"resolved_ts": CHECKPOINT, "lag_s": 0.4, "at_s": now_s - 599.6, "state": "normal"}
+    monkeypatch.setattr(bus, "status", lambda: said)
+    put_in(bus, URI)
+    bus.leader = None
+    shown = overview.overview_body(bus, None)
+    (upstream,) = shown["upstreams"]
+    assert (upstream["lag_s"], upstream["silent_s"], upstream["state"]) == (600.0, 599.6, "normal")
+    assert lags_of(shown["changefeeds"][0], upstream) == {
+        "raw_log": 600.0, "sorter": 0.0, "destination": None, "whole": 600.0,
+    }  # fmt: skip
+    assert [(wait["who"], wait["waits_for"]) for wait in waits_of(shown)] == [
+        ("the bus", "an owner: no capture is one"),
+        ("upstream u", "its owner, which has said nothing for 600 s"),
+        ("changefeed cf", "the upstream, whose frontier is behind: 600 s"),
+    ]
+    for odd in ({"epoch": 3}, {"resolved_ts": "5", "at_s": None}, {"resolved_ts": 10**400, "at_s": 10**400}):
+        monkeypatch.setattr(bus, "status", lambda odd=odd: odd)
+        (upstream,) = overview.overview_body(bus, None)["upstreams"]
+        assert (upstream.get("lag_s"), upstream["silent_s"]) == (None, None)

@@ -7,7 +7,7 @@ from consumers.control.core.changefeeds.errors import WAITS
 from schemas.config.sink.schemes import is_lake_scheme
 
 BEHIND_S: Final = 10.0
-"""A stage that takes no longer is at work, and waits for nobody."""
+"""A stage that takes no longer is at work, and waits for nobody; nor is an owner missed that was silent no longer."""
 
 
 def lags_of(feed: Mapping[str, Any], upstream: Mapping[str, Any] | None) -> dict[str, float | None]:
@@ -30,19 +30,28 @@ def lags_of(feed: Mapping[str, Any], upstream: Mapping[str, Any] | None) -> dict
 def waits_of(overview: Mapping[str, Any]) -> list[dict[str, str]]:
     """Return what stands still or is behind: ``who``, ``waits_for`` and, of a changefeed, its ``namespace``/``id``."""
     upstreams = {item["upstream"]: item for item in overview["upstreams"]}
-    waits = [wait for item in overview["upstreams"] for wait in _of_upstream(item)]
+    waits = list(_of_bus(overview))
+    waits += [wait for item in overview["upstreams"] for wait in _of_upstream(item)]
     for feed in overview["changefeeds"]:
         reason = _of_feed(feed, upstreams.get(feed["upstream"]))
         if reason:
             name = {"namespace": feed["namespace"], "id": feed["id"]}
             waits.append({"who": f"changefeed {feed['id']}", "waits_for": reason, **name})
-    if overview["changefeeds"] and not overview["captures"]:
-        waits.append({"who": "the bus", "waits_for": "a capture: none lives"})
     return waits
+
+
+def _of_bus(overview: Mapping[str, Any]) -> Iterator[dict[str, str]]:
+    captures = overview["captures"]
+    if overview["changefeeds"] and not captures:
+        yield {"who": "the bus", "waits_for": "a capture: none lives"}
+    if captures and not any(capture.get("is_owner") for capture in captures):
+        yield {"who": "the bus", "waits_for": "an owner: no capture is one"}
 
 
 def _of_upstream(upstream: Mapping[str, Any]) -> Iterator[dict[str, str]]:
     who = f"upstream {upstream['upstream']}"
+    if (silent_s := upstream.get("silent_s") or 0.0) > BEHIND_S:
+        yield {"who": who, "waits_for": f"its owner, which has said nothing for {silent_s:.0f} s"}
     if error := upstream.get("error"):
         yield {"who": who, "waits_for": f"{error.get('code', '')} {error.get('message', '')}".strip()}
     for group in upstream.get("held", ()):

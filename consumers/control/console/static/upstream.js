@@ -4,6 +4,8 @@ import { card, el, figures, table } from "./dom.js";
 import { bytes, count, seconds, shortId, timeOf } from "./words.js";
 import { perSecond } from "./live.js";
 
+const SILENT_S = 10;
+
 export const upstream = {
   title: () => "Upstream",
   view: (params, data, { overview, trouble }) => {
@@ -24,7 +26,7 @@ function shown(item) {
       ["Open transactions", `${bytes(item.held_bytes)}, ${bytes(item.spilled_bytes)} on disk`, "small"],
       ["Cluster id", el("span", { class: "ts" }, item.upstream_id || "not asked"), "small"],
       ["Resolved ts", [el("span", { class: "ts" }, item.resolved_ts ?? "–"), el("br"), timeOf(item.resolved_ts)], "small"],
-    ]), item.error && el("p", { class: "problem" }, `${item.error.code ?? ""} ${item.error.message ?? ""}`)),
+    ]), item.silent_s > SILENT_S && el("p", { class: "problem" }, `Its owner has said nothing for ${seconds(item.silent_s)}: all but the lag is of then.`), item.error && el("p", { class: "problem" }, `${item.error.code ?? ""} ${item.error.message ?? ""}`)),
     card("What stands still", item.stalls?.length ? el("ul", { class: "plain" }, item.stalls.map((stall) => el("li", null, stall))) : el("p", null, "No span stands still."),
       item.held?.length > 0 && table("Held tables", [["Held tables"], ["At ts"]], item.held.map((group) => [
         group.tables.map((id, at) => group.names[at] || `table ${id}`).join(", "), `${group.ts}, ${timeOf(group.ts)}`]))),

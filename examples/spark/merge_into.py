@@ -62,6 +62,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         SparkSession.builder.config("spark.sql.catalog.lake", "org.apache.iceberg.spark.SparkCatalog")
         .config("spark.sql.catalog.lake.type", "hadoop")
         .config("spark.sql.catalog.lake.warehouse", given.warehouse)
+        .config("spark.sql.variable.substitute", "false")  # names of columns are upstream's
         .getOrCreate()
     )
     register(spark)

@@ -50,6 +50,8 @@ class LakeRows:
             "spark.sql.adaptive.enabled": "true",
             "spark.sql.timestampType": "TIMESTAMP_NTZ",
             "spark.sql.session.timeZone": "UTC",
+            # Else `${env:…}` in a name of upstream's, in quotes too, becomes what this process's environment has.
+            "spark.sql.variable.substitute": "false",
         }
         for key, value in settings.items():
             self._session.conf.set(key, value)

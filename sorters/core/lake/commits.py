@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from schemas.ddl.job import DdlType
-from schemas.ddl.schema_change import SchemaChange, StoredTable
-from schemas.ids import Ts
+from schemas.ddl.schema_change import SchemaChange, StoredTable, TableChange
+from schemas.ids import TableId, Ts
 from schemas.tidb.table import TableVersion
 from sorters.core.cut.images import LeftOut
 from sorters.core.lake.errors import LakeSchemaError
@@ -141,6 +141,13 @@ def ends_resync(change: SchemaChange, stays: bool) -> bool:
     come or go of which neither a change nor a chunk speaks. ``stays``: the table is the changefeed's behind it, too.
     """
     return not stays or change.job.type in _WITHOUT_ROWS
+
+
+def is_anothers(table_id: TableId, sides: TableChange) -> bool:
+    """Tell whether a lake table, which says this id, holds another table's rows than those of a DDL's table: of an
+    earlier one of the name.
+    """
+    return all(side is None or side.table_id != table_id for side in (sides.pre, sides.post))
 
 
 def is_renamed(pre: StoredTable, post: StoredTable) -> bool:

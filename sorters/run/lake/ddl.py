@@ -12,7 +12,15 @@ from sorters.core.feed.ddl_filter import events_to_send
 from sorters.core.feed.ddl_route import check_new_targets
 from sorters.core.feed.feed import CompiledFeed
 from sorters.core.lake.columns import key_names, lake_columns, lake_type
-from sorters.core.lake.commits import check_rows, empties, ends_resync, filled_columns, is_imaged, is_renamed
+from sorters.core.lake.commits import (
+    check_rows,
+    empties,
+    ends_resync,
+    filled_columns,
+    is_anothers,
+    is_imaged,
+    is_renamed,
+)
 from sorters.core.lake.errors import LakeSchemaError
 from sorters.core.lake.evolution import Evolution, plan_evolution, says_changes
 from sorters.core.lake.refusals import BEGIN_ANEW, by_ddl, by_rows, filter_rule
@@ -57,10 +65,17 @@ class LakeDdl:
         """
         check_new_targets(change, store, self._feed)
         is_sent = bool(events_to_send(change, self._feed))
-        for table in change.tables:
-            named = table.post or table.pre
+        if is_sent:  # of all of them, before any is touched: two may swap names
+            self._each(change, lambda sides: self._check_rename(sides, store))
+        self._each(change, lambda sides: self._follow_each(change, sides, store, left_out, is_sent=is_sent))
+
+    @staticmethod
+    def _each(change: SchemaChange, do: Callable[[TableChange], None]) -> None:
+        """Do something with each table of a DDL, which is named where it is refused."""
+        for sides in change.tables:
+            named = sides.post or sides.pre
             try:
-                self._follow_each(change, table, store, left_out, is_sent=is_sent)
+                do(sides)
             except LakeSchemaError as error:
                 assert named is not None
                 raise by_ddl(error, change, named.schema, named.table) from error
@@ -69,18 +84,29 @@ class LakeDdl:
         self, change: SchemaChange, table: TableChange, store: SchemaStore, left_out: LeftOut | None, *, is_sent: bool
     ) -> None:
         comes = self._tables.covers(table.post) and not self._tables.covers(table.pre)
-        is_empty = comes and self._begin_anew(change, table, store, left_out)
         if table.pre is not None and self._tables.covers(table.pre):
             self._end_resync(change, table.pre, store, stays=self._tables.covers(table.post))
         # Where a filter leaves the DDL out and rows have other columns from here on, they bring them.
         if self._tables.covers(table.post) and is_sent:
-            self._follow_table(change, table, store, left_out, is_empty=is_empty)
+            self._follow_table(change, table, store, left_out)
+        elif comes:
+            self._come(change, table, store, left_out)
         elif table.pre is None or not self._tables.covers(table.pre):
             return
         elif table.post is not None and self._tables.covers(table.post):
             self._take_id(table.pre, table.post, store)
         else:
             self._tables.forget(self._tables.name(store.decoded(table.pre)))
+
+    def _come(self, change: SchemaChange, sides: TableChange, store: SchemaStore, left_out: LeftOut | None) -> None:
+        """Let a table come to the changefeed by a DDL that a filter leaves out."""
+        assert sides.post is not None
+        post = store.decoded(sides.post)
+        table = self._tables.find(self._tables.name(post))
+        if table is None or self._settings.mode == "append" or table.schema_ts >= post.version:
+            return
+        self._check_lease()
+        self._begin_anew(change, sides, table, post, left_out)
 
     def _take_id(self, pre: StoredTable, post: StoredTable, store: SchemaStore) -> None:
         """Let a lake table go on under its table's new id, where a filter leaves the DDL out that gives it one."""
@@ -100,39 +126,31 @@ class LakeDdl:
             end_resync(table, change.job.finished_ts, self._check_lease)
 
     def _begin_anew(
-        self, change: SchemaChange, sides: TableChange, store: SchemaStore, left_out: LeftOut | None
+        self,
+        change: SchemaChange,
+        sides: TableChange,
+        table: LakeTable,
+        post: TableVersion,
+        left_out: LeftOut | None,
     ) -> bool:
-        """Empty what stands in a lake table whose table comes to the changefeed (again) by a DDL, where an image brings
-        all its rows, or where it held another table's: nobody knows what has gone from it meanwhile. Tell whether it
-        was emptied.
+        """Let a lake table follow a DDL from nothing, mode upsert, where it held another table's rows, or where its
+        table comes to the changefeed (again) and an image brings all: nobody knows what has gone from it meanwhile.
+        False: it is to follow it as it is.
         """
-        assert sides.post is not None
-        version, ts = store.decoded(sides.post), change.job.finished_ts
-        table = self._tables.find(self._tables.name(version))
-        if table is None or self._settings.mode == "append" or table.progress().watermark_ts >= ts:
+        imaged, ts = is_imaged(post, left_out), change.job.finished_ts
+        comes = imaged and not self._tables.covers(sides.pre)
+        if self._settings.mode == "append" or not (comes or is_anothers(table.table_id, sides)):
             return False
-        imaged = is_imaged(version, left_out)
-        if not imaged and table.table_id == version.table_id:
-            return False
-        self._check_lease()
-        table.evolve(Evolution(), version.table_id, None, ts, image_to_come=imaged)
+        table.evolve(self._evolution(table, post, None), post.table_id, post.version, ts, image_to_come=imaged)
         log.info("lake table begins anew", extra={"table": str(table.name), "ts": ts})
         return True
 
     def _follow_table(
-        self,
-        change: SchemaChange,
-        sides: TableChange,
-        store: SchemaStore,
-        left_out: LeftOut | None,
-        *,
-        is_empty: bool,
+        self, change: SchemaChange, sides: TableChange, store: SchemaStore, left_out: LeftOut | None
     ) -> None:
         assert sides.post is not None
         post, mode, ts = store.decoded(sides.post), self._settings.mode, change.job.finished_ts
         name = self._tables.name(post)
-        if sides.pre is not None and self._tables.covers(sides.pre) and is_renamed(sides.pre, sides.post):
-            self._check_rename(store.decoded(sides.pre), post)
         table = self._tables.find(name)
         self._check_lease()
         if table is not None and table.schema_ts >= post.version:
@@ -143,11 +161,13 @@ class LakeDdl:
             if sides.pre is None:
                 self._tables.take(name, self._tables.make(NewTable(name, post, ts, image_to_come=False)))
             return
+        if self._begin_anew(change, sides, table, post, left_out):
+            return
         emptied_at = ts if mode == "upsert" and empties(change) else None
         pre = None if sides.pre is None else store.decoded(sides.pre)
         holds_rows = mode == "upsert" and emptied_at is None
         remade = Remade.by_ddl(change, pre, post)
-        evolution = self._evolution(table, post, remade if holds_rows and not is_empty else None)
+        evolution = self._evolution(table, post, remade if holds_rows else None)
         filled = filled_columns(pre, post, remade.former) if pre is not None and holds_rows else ()
         table.evolve(evolution, post.table_id, None if filled else post.version, emptied_at)
         if filled:
@@ -196,10 +216,17 @@ class LakeDdl:
         move = resyncing_move(table, self._files, put, table.progress().watermark_ts, None)
         publish(move, self._check_lease, version.version)
 
-    def _check_rename(self, pre: TableVersion, post: TableVersion) -> None:
-        """Refuse to rename a lake table: a Hadoop catalog cannot."""
+    def _check_rename(self, sides: TableChange, store: SchemaStore) -> None:
+        """Refuse to rename a lake table: a Hadoop catalog cannot. One of the old name that is another table's by now is
+        none.
+        """
+        covered = self._tables.covers(sides.pre) and self._tables.covers(sides.post)
+        if not covered or sides.pre is None or sides.post is None or not is_renamed(sides.pre, sides.post):
+            return
+        pre, post = store.decoded(sides.pre), store.decoded(sides.post)
         old = self._tables.name(pre)
-        if old != self._tables.name(post) and self._tables.find(old) is not None:
+        table = None if old == self._tables.name(post) else self._tables.find(old)
+        if table is not None and table.table_id == pre.table_id:
             reason, rule = "a catalog of files cannot rename a table", filter_rule(post.schema, post.table)[1:]
             helps = (
                 f"route its new name to the old one and resume: a rule of [sink] dispatchers with matcher {rule}, "

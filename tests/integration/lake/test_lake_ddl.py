@@ -10,6 +10,8 @@ import pytest
 
 from compose.stack.spark_files import name_spark_files
 from schemas.ddl.job import DdlType
+from schemas.ddl.schema_change import SchemaChange
+from schemas.ids import Ts
 from sorters.spark.session import create_session
 from tests.support.lakes.lake_steps import LakeSteps
 from tests.support.recorded.ddl_jobs import PRIMARY, column, job, snapshot, table_info
@@ -46,3 +48,26 @@ def test_names_that_look_like_sparks_variables_are_names(spark: Any, tmp_path: P
             {"id": 1, ENV: 2, SYSTEM: 3, CONF: former},
             {"id": 5, ENV: 6, SYSTEM: 7, CONF: 8},
         ]
+
+
+def _dropped(steps: LakeSteps, number: int, ts: int) -> SchemaChange:
+    return steps.ddl(job(ts, DdlType.DROP_TABLE, schema_id=1, table_id=number))
+
+
+def test_table_that_takes_the_name_of_a_dropped_one_has_none_of_its_rows(spark: Any, tmp_path: Path) -> None:
+    steps = LakeSteps(spark, tmp_path, snapshot(("d", 1, [table_info(11, "c"), table_info(12, "b")])))
+    run = steps.run()
+    run.find(10)
+    run.step(10, 30, ("c", [("I", 20, {"id": 1, "v": 100}), ("I", 21, {"id": 2, "v": 200})]), tag=True)
+    run.step(30, 40, ddl=[_dropped(steps, 11, 40)])
+    renamed = steps.ddl(job(50, DdlType.RENAME_TABLE, schema_id=1, table_id=12, table_info=table_info(12, "c")))
+    run.step(40, 50, ddl=[renamed])
+    run.step(50, 60, ("c", [("I", 55, {"id": 7, "v": 7})]), tag=True)
+    assert steps.rows("c", 30) == [(1, 100), (2, 200)]
+    assert steps.rows("c", 60) == [(7, 7)]
+
+    again = steps.run()
+    again.find(30)
+    again.step(30, 50, ddl=steps.store.changes_between(Ts(30), Ts(50)))
+    again.step(50, 70, ("c", [("I", 55, {"id": 7, "v": 7}), ("I", 65, {"id": 8, "v": 8})]), tag=True)
+    assert steps.rows("c", 70) == [(7, 7), (8, 8)]

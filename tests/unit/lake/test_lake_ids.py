@@ -10,6 +10,8 @@ import pytest
 
 from schemas.config.changefeed import load_changefeed
 from schemas.ddl.job import DdlType
+from schemas.ddl.schema_change import SchemaChange
+from schemas.ddl.schema_store import SchemaStore
 from schemas.ids import TableId, Ts
 from sorters.core.cut.cut import Cut
 from sorters.core.feed.feed import compile_feed
@@ -60,7 +62,7 @@ def _parted(*ids: int) -> dict[str, Any]:
 
 def _tables(mode: str, rules: dict[str, Any], *tables: _Table) -> LakeTables:
     config = load_changefeed(URI.format(mode), {"filter": rules})
-    catalog = MagicMock(load=lambda name: {each.name: each for each in tables}[name.table])
+    catalog = MagicMock(load=lambda name: {each.name: each for each in tables}.get(name.table))
     return LakeTables(catalog, MagicMock(), config.sink.iceberg, compile_feed(config, "default"), lambda: None)
 
 
@@ -99,3 +101,30 @@ def test_rows_of_a_tables_former_id_are_another_tables_only_above_what_the_lake_
     assert done is not None and done.watermark_ts == 20, "by which those of before are passed over"
     with pytest.raises(LakeSchemaError, match="another table of TiDB is written to it"):
         lake.write(TableChanges(version, (), cast("Any", None)), CUT)
+
+
+def _renamed(store: SchemaStore, ts: int, *steps: tuple[int, str], **tables: int) -> SchemaChange:
+    """Rename tables one after the other; ``tables``: what the ids are called then."""
+    home = {"old_schema_name": {"O": "d"}, "new_schema_id": 1}
+    args = {"rename_table_infos": [{**home, "table_id": each, "new_table_name": {"O": name}} for each, name in steps]}
+    infos = [table_info(each, name) for name, each in tables.items()]
+    change = store.apply(job(ts, DdlType.RENAME_TABLES, schema_id=1, raw_args=args, table_infos=infos))
+    assert change is not None
+    return change
+
+
+def test_renames_of_which_one_is_refused_touch_no_lake_table() -> None:
+    store = snapshot(("d", 1, [table_info(11, "a"), table_info(12, "b")]))
+    of_a_dropped_one, of_b = _Table("c", TableId(99)), _Table("b", TableId(12))
+    change = _renamed(store, 30, (11, "c"), (12, "d"), c=11, d=12)
+    with pytest.raises(LakeSchemaError, match="a catalog of files cannot rename a table"):
+        _tables("append", {}, of_a_dropped_one, of_b).follow(change, store)
+    assert (of_a_dropped_one.evolved, of_b.evolved) == ([], [])
+
+
+def test_rename_that_a_restart_reads_again_is_none_of_a_lake_table_that_the_old_name_has_since() -> None:
+    store = snapshot(("d", 1, [table_info(12, "b")]))
+    renamed, created = _Table("c", TableId(12), schema_ts=Ts(30)), _Table("b", TableId(13), schema_ts=Ts(40))
+    change = _renamed(store, 30, (12, "c"), c=12)
+    _tables("upsert", {}, renamed, created).follow(change, store)
+    assert (renamed.evolved, created.evolved) == ([], [])

@@ -15,7 +15,7 @@ from sorters.core.lake.remade import Remade
 
 _DOC = "tidebus column "
 _NEW_COLUMN: Final = "say type-change=new-column in the sink URI and resume: the column goes on as a new field"
-SET_ASIDE_DOC = "what a column held before its type changed"
+SET_ASIDE_DOC = "what a column held before its type changed, or another table of this name"
 """Of a field that is no column's any more."""
 
 
@@ -36,7 +36,9 @@ class LakeField:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evolution:
-    """What is to be done to a lake table's fields, in this order and in one step."""
+    """What is to be done to a lake table's fields in one step: what is added comes last, and may take any name that the
+    rest frees.
+    """
 
     set_aside: tuple[tuple[str, str], ...] = ()
     """Fields that are nobody's from here on, and what they are called then; what follows may take their names."""
@@ -124,9 +126,7 @@ def plan_evolution(
     for column in wanted:
         former = by_id.get(remade.former.get(column.id, 0)) if remade is not None else None
         field = by_id.get(column.id) or free.pop((former or column).name.lower(), None)
-        if column.name.lower() in others:
-            reason = "a field of this name stands in the lake table already, and is not ours"
-            raise _refused(table, column.name, reason, "rename or drop that field in the lake table, and resume")
+        _check_free(column, others, table)
         if field is None:
             adds.append(column)
             continue
@@ -140,11 +140,72 @@ def plan_evolution(
             helps = f"{_NEW_COLUMN}; or {BEGIN_ANEW}" if may_go_on else BEGIN_ANEW
             raise _refused(table, column.name, misfit, helps)
         kept.append((field, column))
-    names = {field.name for field, _ in kept} | {name for name, _ in set_aside}
-    drops = tuple(field.name for field in fields if field.column_id is not None and field.name not in names)
-    for name in drops:
+    drops = _gone(fields, {field.name for field, _ in kept} | {name for name, _ in set_aside}, table, laid_by)
+    return _evolution(kept, adds, drops, set_aside)
+
+
+def plan_anew(
+    fields: Sequence[LakeField],
+    wanted: Sequence[LakeColumn],
+    table: str,
+    laid_by: Collection[str] = (),
+    *,
+    set_aside_at: Ts | None,
+) -> Evolution:
+    """Plan how a table whose fields are another table's comes to have the wanted columns: by their names, for the ids
+    that the fields say are the other table's.
+
+    Args:
+        laid_by: names of fields that partitions or the sort order go by.
+        set_aside_at: the DDL's ts, where what the other table has written stays; None: nothing does.
+
+    Raises:
+        LakeSchemaError: a column gets the name of another's field; or the table is laid out by a field that goes.
+    """
+    ours = {field.name.lower(): field for field in fields if field.column_id is not None}
+    others = {field.name.lower() for field in fields if field.column_id is None}
+    kept: list[tuple[LakeField, LakeColumn]] = []
+    adds: list[LakeColumn] = []
+    for column in wanted:
+        _check_free(column, others, table)
+        field = ours.get(column.name.lower())
+        if field is not None and _fits(field, column):
+            kept.append((field, column))
+        else:
+            adds.append(column)
+    gone = _gone(fields, {field.name for field, _ in kept}, table, laid_by)
+    if set_aside_at is None:
+        return _evolution(kept, adds, gone, ())
+    return _evolution(kept, adds, (), [(name, f"{name}_until_{set_aside_at}") for name in gone])
+
+
+def _check_free(column: LakeColumn, others: Collection[str], table: str) -> None:
+    if column.name.lower() in others:
+        reason = "a field of this name stands in the lake table already, and is not ours"
+        raise _refused(table, column.name, reason, "rename or drop that field in the lake table, and resume")
+
+
+def _gone(
+    fields: Sequence[LakeField], staying: Collection[str], table: str, laid_by: Collection[str]
+) -> tuple[str, ...]:
+    """Return which of our fields are no column's any more.
+
+    Raises:
+        LakeSchemaError: the table is laid out by one.
+    """
+    gone = tuple(field.name for field in fields if field.column_id is not None and field.name not in staying)
+    for name in gone:
         if name in laid_by:
             raise _refused(table, name, "the lake table's partitions or sort order go by it", BEGIN_ANEW)
+    return gone
+
+
+def _evolution(
+    kept: Sequence[tuple[LakeField, LakeColumn]],
+    adds: Sequence[LakeColumn],
+    drops: tuple[str, ...],
+    set_aside: Sequence[tuple[str, str]],
+) -> Evolution:
     return Evolution(
         set_aside=tuple(set_aside),
         drops=drops,
@@ -155,9 +216,13 @@ def plan_evolution(
     )
 
 
+def _fits(field: LakeField, column: LakeColumn) -> bool:
+    return field.type == column.type or widens(field.type, column.type)
+
+
 def _misfit(field: LakeField, column: LakeColumn, remade: Remade | None) -> str:
     """Return why a field cannot be a column's from here on; '': it can."""
-    if field.type != column.type and not widens(field.type, column.type):
+    if not _fits(field, column):
         return f"Iceberg cannot make {column.type} of {field.type}"
     if remade is None or field.column_id is None or field.column_id == column.id:
         return ""

@@ -11,7 +11,7 @@ from sorters.core.cut.images import LeftOut
 from sorters.core.feed.ddl_filter import events_to_send
 from sorters.core.feed.ddl_route import check_new_targets
 from sorters.core.feed.feed import CompiledFeed
-from sorters.core.lake.columns import key_names, lake_columns, lake_type
+from sorters.core.lake.columns import LakeColumn, key_names, lake_columns, lake_type
 from sorters.core.lake.commits import (
     check_rows,
     empties,
@@ -22,7 +22,7 @@ from sorters.core.lake.commits import (
     is_renamed,
 )
 from sorters.core.lake.errors import LakeSchemaError
-from sorters.core.lake.evolution import Evolution, plan_evolution, says_changes
+from sorters.core.lake.evolution import Evolution, plan_anew, plan_evolution, says_changes
 from sorters.core.lake.refusals import BEGIN_ANEW, by_ddl, by_rows, filter_rule
 from sorters.core.lake.remade import Remade
 from sorters.core.lake.values import lake_array
@@ -133,15 +133,25 @@ class LakeDdl:
         post: TableVersion,
         left_out: LeftOut | None,
     ) -> bool:
-        """Let a lake table follow a DDL from nothing, mode upsert, where it held another table's rows, or where its
-        table comes to the changefeed (again) and an image brings all: nobody knows what has gone from it meanwhile.
-        False: it is to follow it as it is.
+        """Let a lake table follow a DDL from nothing, where it held another table's rows, or where its table comes to
+        the changefeed (again) and an image brings all: nobody knows what has gone from it meanwhile. What it holds is
+        kept in mode append, in fields of the other table's where it is another's. False: it is to follow it as it is.
         """
-        imaged, ts = is_imaged(post, left_out), change.job.finished_ts
+        imaged, ts, appends = is_imaged(post, left_out), change.job.finished_ts, self._settings.mode == "append"
         comes = imaged and not self._tables.covers(sides.pre)
-        if self._settings.mode == "append" or not (comes or is_anothers(table.table_id, sides)):
+        if is_anothers(table.table_id, sides):
+            wanted = self._columns(table, post)
+            evolution = plan_anew(
+                table.fields(), wanted, str(table.name), table.laid_by(), set_aside_at=ts if appends else None
+            )
+        elif comes and not appends:
+            evolution = self._evolution(table, post, None)
+        else:
             return False
-        table.evolve(self._evolution(table, post, None), post.table_id, post.version, ts, image_to_come=imaged)
+        if appends:
+            table.evolve(evolution, post.table_id, post.version)
+        else:
+            table.evolve(evolution, post.table_id, post.version, ts, image_to_come=imaged)
         log.info("lake table begins anew", extra={"table": str(table.name), "ts": ts})
         return True
 
@@ -194,16 +204,18 @@ class LakeDdl:
             LakeSchemaError: it cannot.
         """
         mode = self._settings.mode
-        fields = table.fields()
         return plan_evolution(
-            fields,
-            lake_columns(version, mode, says_changes=says_changes(fields)),
+            table.fields(),
+            self._columns(table, version),
             str(table.name),
             table.laid_by(),
             set_aside_at=version.version if self._settings.type_change == "new-column" else None,
             keys=key_names(version) if mode == "upsert" else (),
             remade=remade,
         )
+
+    def _columns(self, table: LakeTable, version: TableVersion) -> tuple[LakeColumn, ...]:
+        return lake_columns(version, self._settings.mode, says_changes=says_changes(table.fields()))
 
     def _fill(self, table: LakeTable, version: TableVersion, offsets: Sequence[int]) -> None:
         def put() -> None:

@@ -310,13 +310,7 @@ class LakeTable:
         if emptied_at is not None:
             everything = self._jvm.org.apache.iceberg.expressions.Expressions.alwaysTrue()
             transaction.newDelete().deleteFromRowFilter(everything).set(WATERMARK, str(emptied_at)).commit()
-        if evolution.set_aside:  # before: within one update a name is not free yet
-            update = transaction.updateSchema()
-            for name, renamed in evolution.set_aside:
-                update.updateColumnDoc(name, SET_ASIDE_DOC).renameColumn(name, renamed)
-            update.commit()
-        if not evolution.is_empty:
-            self._update_schema(transaction.updateSchema(), evolution)
+        self._evolve_fields(transaction, evolution)
         update = transaction.updateProperties().set(TABLE_ID, str(table_id))
         if emptied_at is not None:
             update.set(WATERMARK, str(emptied_at)).remove(RESYNC)
@@ -327,20 +321,31 @@ class LakeTable:
         update.commit()
         transaction.commitTransaction()
 
-    def _update_schema(self, update: Any, evolution: Evolution) -> None:
+    def _evolve_fields(self, transaction: Any, evolution: Evolution) -> None:
+        """Each update by itself: within one, a name that it takes from a field is not free yet."""
         types = self._jvm.org.apache.iceberg.types.Types
-        for name in evolution.drops:
-            update.deleteColumn(name)
-        for name, type_name in evolution.widened:
-            update.updateColumn(name, types.fromPrimitiveString(type_name))
-        for name, doc in evolution.docs:
-            update.updateColumnDoc(name, doc)
-        for name, renamed in evolution.renames:
-            update.renameColumn(name, renamed)
-        for column in evolution.adds:
-            # Without a parent by name Iceberg would look for one in a name with a dot.
-            update.addColumn(None, column.name, types.fromPrimitiveString(column.type), field_doc(column))
-        update.commit()
+        if evolution.set_aside:
+            update = transaction.updateSchema()
+            for name, renamed in evolution.set_aside:
+                update.updateColumnDoc(name, SET_ASIDE_DOC).renameColumn(name, renamed)
+            update.commit()
+        if evolution.drops or evolution.widened or evolution.docs or evolution.renames:
+            update = transaction.updateSchema()
+            for name in evolution.drops:
+                update.deleteColumn(name)
+            for name, type_name in evolution.widened:
+                update.updateColumn(name, types.fromPrimitiveString(type_name))
+            for name, doc in evolution.docs:
+                update.updateColumnDoc(name, doc)
+            for name, renamed in evolution.renames:
+                update.renameColumn(name, renamed)
+            update.commit()
+        if evolution.adds:
+            update = transaction.updateSchema()
+            for column in evolution.adds:
+                # Without a parent by name Iceberg would look for one in a name with a dot.
+                update.addColumn(None, column.name, types.fromPrimitiveString(column.type), field_doc(column))
+            update.commit()
 
     def note_image(self) -> None:
         """Say that main shows all of the table's image."""

@@ -1,5 +1,7 @@
 """Types, names and evolution of lake tables."""
 
+from dataclasses import replace
+
 import pytest
 
 from schemas.ids import Ts
@@ -14,6 +16,7 @@ from sorters.core.lake.evolution import (
     LakeField,
     check_fields,
     field_doc,
+    plan_anew,
     plan_evolution,
     says_changes,
 )
@@ -120,6 +123,20 @@ def test_column_made_anew_under_its_name_is_the_same_field_if_it_widens() -> Non
     )
     with pytest.raises(LakeSchemaError, match="string of int"):
         plan_evolution(_fields(ID, V), [ID, LakeColumn(7, "v", "string")], "d.t")
+
+
+def test_evolution_of_another_tables_fields_goes_by_names() -> None:
+    fields = _fields(ID, V, LakeColumn(3, "qty", "int"))
+    wanted = [ID, LakeColumn(2, "qty", "long"), LakeColumn(3, "V", "string")]
+    kept = Evolution(widened=(("qty", "long"),), adds=(wanted[2],), docs=(("qty", "tidebus column 2"),))
+    assert plan_anew(fields, wanted, "d.t", set_aside_at=None) == replace(kept, drops=("v",))
+    aside = (("v", "v_until_77"),)
+    assert plan_anew(fields, wanted, "d.t", {"qty"}, set_aside_at=Ts(77)) == replace(kept, set_aside=aside)
+    for set_aside_at in (None, Ts(77)):
+        with pytest.raises(LakeSchemaError, match="partitions or sort order go by it"):
+            plan_anew(fields, wanted, "d.t", {"v"}, set_aside_at=set_aside_at)
+        with pytest.raises(LakeSchemaError, match="is not ours"):
+            plan_anew([*fields, LakeField("w", "int", None)], [LakeColumn(1, "W", "int")], "d.t", set_aside_at=None)
 
 
 def test_field_of_another_type_is_set_aside_where_that_is_asked_for() -> None:

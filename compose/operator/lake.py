@@ -25,9 +25,9 @@ from sorters.core.lake.resync import LakeResync
 from sorters.log.failures import bus_error
 from sorters.run.lake.catalog import LakeCatalog, lake_owner
 from sorters.run.lake.maintenance import Compacted, compact, expire
-from sorters.run.lake.moves import CONFLICT
 from sorters.run.lake.rows import LakeRows
 from sorters.run.lake.table import LakeTable
+from sorters.run.lake.updates import CONFLICT
 from sorters.spark.session import create_session
 
 Done = TypeVar("Done")

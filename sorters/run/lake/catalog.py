@@ -13,8 +13,7 @@ from sorters.core.lake.errors import LakeSchemaError
 from sorters.core.lake.evolution import field_doc
 from sorters.core.lake.layout import LakeLayout
 from sorters.run.lake.names import LakeName
-from sorters.run.lake.rows import LakeRows
-from sorters.run.lake.table import (
+from sorters.run.lake.properties import (
     BRANCH_PREFIX,
     CHANGEFEED,
     FILE_SIZE,
@@ -23,10 +22,9 @@ from sorters.run.lake.table import (
     SCHEMA_TS,
     TABLE_ID,
     WATERMARK,
-    LakeOwner,
-    LakeTable,
-    StagedMove,
 )
+from sorters.run.lake.rows import LakeRows
+from sorters.run.lake.table import LakeOwner, LakeTable, StagedMove
 
 NEW_TABLE = {
     "format-version": "2",

@@ -105,6 +105,7 @@ class LakeDdl:
         table = self._tables.find(self._tables.name(post))
         if table is None or self._settings.mode == "append" or table.schema_ts >= post.version:
             return
+        table.look()
         self._check_lease()
         self._begin_anew(change, sides, table, post, left_out)
 
@@ -114,6 +115,7 @@ class LakeDdl:
             return
         table = self._tables.find(self._tables.name(store.decoded(post)))
         if table is not None and table.table_id == pre.table_id:
+            table.look()
             self._check_lease()
             table.evolve(Evolution(), post.table_id, None)
             log.info("lake table goes on under another id", extra={"table": str(table.name), "id": post.table_id})
@@ -162,6 +164,8 @@ class LakeDdl:
         post, mode, ts = store.decoded(sides.post), self._settings.mode, change.job.finished_ts
         name = self._tables.name(post)
         table = self._tables.find(name)
+        if table is not None:
+            table.look()
         self._check_lease()
         if table is not None and table.schema_ts >= post.version:
             return
@@ -190,6 +194,8 @@ class LakeDdl:
             LakeSchemaError: it cannot have them.
         """
         remade = Remade(version) if self._settings.mode == "upsert" else None
+        table.look()
+        self._check_lease()
         try:
             evolution = self._evolution(table, version, remade)
         except LakeSchemaError as error:

@@ -32,7 +32,8 @@ from sorters.core.lake.positions import (
     with_field_ids,
 )
 from sorters.run.lake.parquet_files import write_parquet
-from sorters.run.lake.table import FILE_SIZE, LakeTable
+from sorters.run.lake.properties import FILE_SIZE
+from sorters.run.lake.table import LakeTable
 
 LOOKED_THROUGH_MAX = 10_000_000
 """Rows of data files whose keys this process reads for a commit: some seconds of one core."""

@@ -12,7 +12,8 @@ from typing import Any
 from schemas.ids import Ts
 from sorters.core.lake.resync import LakeResync
 from sorters.core.lake.snapshots import LakeSnapshot, expired_snapshots
-from sorters.run.lake.table import WATERMARK, LakeTable
+from sorters.run.lake.properties import WATERMARK
+from sorters.run.lake.table import LakeTable
 
 log = logging.getLogger(__name__)
 

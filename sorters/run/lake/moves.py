@@ -9,7 +9,6 @@ answer lost. One that another writer has moved lets none move; its rows are writ
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from schemas.ids import Ts
 from sorters.core.lake.errors import LakeOvertakenError
@@ -17,13 +16,10 @@ from sorters.core.lake.resync import LakeResync
 from sorters.run.lake.catalog import LakeCatalog
 from sorters.run.lake.names import LakeName
 from sorters.run.lake.table import LakeTable, StagedMove
+from sorters.run.lake.updates import CONFLICT, OVERTAKEN_MAX
 
 log = logging.getLogger(__name__)
 
-OVERTAKEN_MAX = 3
-"""How often a commit begins again before the run fails, and with it is tried again after a while."""
-CONFLICT: Final = "CommitFailedException"
-"""Iceberg's, of a table that has moved since a commit to it was begun."""
 _NOT_OFFERED = ("UnsupportedOperationException", "NoSuchTableException", "RESTException")
 """The endpoint is not among those that the server names; it answers 404; 405. Each may mean other things besides."""
 

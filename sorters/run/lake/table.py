@@ -13,23 +13,21 @@ from schemas.errors import CorruptDataError
 from schemas.ids import TableId, Ts
 from sorters.core.lake.commits import LakeProgress, expired_tags, tag_name, tag_ts
 from sorters.core.lake.errors import LakeOvertakenError, LakeTakenError, LakeWatermarkLostError
-from sorters.core.lake.evolution import SET_ASIDE_DOC, Evolution, LakeField, field_doc
+from sorters.core.lake.evolution import Evolution, LakeField
 from sorters.core.lake.resync import LakeResync
 from sorters.run.lake.names import LakeName
+from sorters.run.lake.properties import (
+    BRANCH_PREFIX,
+    IMAGE_TO_COME,
+    LIFE,
+    RESYNC,
+    SCHEMA_TS,
+    TABLE_ID,
+    WATERMARK,
+    newest_said,
+)
+from sorters.run.lake.updates import CONFLICT, OVERTAKEN_MAX, evolve_fields, set_tags
 
-WATERMARK = "tidb.committed_resolved_ts"
-"""In snapshot summaries, as TiCDC's branch has it; and a property of the table, for when these snapshots expire."""
-CHANGEFEED, LIFE = "tidb.changefeed_id", "tidb.changefeed_gid"
-"""Properties of a table, likewise: its changefeed, and which one of that name."""
-TABLE_ID, SCHEMA_TS = "tidebus.table_id", "tidebus.schema_ts"
-"""Properties of a table: TiDB's id, and the ts of the DDL that the fields follow."""
-IMAGE_TO_COME = "tidebus.image_to_come"
-"""A property of a table that was made for rows of its image, until main shows all of them."""
-RESYNC = "tidebus.resync"
-"""A property of a table that is resynced (:mod:`sorters.core.lake.resync`)."""
-FILE_SIZE = "write.target-file-size-bytes"
-"""Iceberg's property of a table, which its own writers and compactions go by as we do."""
-BRANCH_PREFIX = "tidebus_"
 MAIN = "main"
 
 
@@ -61,6 +59,8 @@ class LakeTable:
         self._table, self._owner, self._jvm = table, owner, jvm
         self._begun: tuple[int, Ts, Ts] | None = None
         """Main when the branch was made: its snapshot, the watermark, and the DDL that the fields followed."""
+        self._seen: tuple[str | None, str | None, str | None] | None = None
+        """What :meth:`look` has noted."""
         self._progress: LakeProgress | None = None
         """What :meth:`progress` has read, until something moves the table: it takes some calls of the JVM."""
         self._tagged: Any = None
@@ -131,7 +131,7 @@ class LakeTable:
     def _read_progress(self) -> LakeProgress:
         tags = (tag_ts(ref) for ref in self._ref_names())
         noted = self._table.properties().get(WATERMARK)
-        said = self._newest_said()[1] or noted
+        said = newest_said(self._table, self._table.currentSnapshot())[1] or noted
         if said is None:
             raise LakeWatermarkLostError(
                 "a lake table does not say how far it is; drop it and replicate it anew", table=str(self.name)
@@ -151,7 +151,10 @@ class LakeTable:
         tagged = None if newest is None else self._table.snapshot(tag_name(newest))
         if newest is None or tagged is None:
             return
-        if int(tagged.sequenceNumber()) > int(self._table.currentSnapshot().sequenceNumber()):
+        main = self._table.currentSnapshot()
+        said, wanted = (newest_said(self._table, each)[1] for each in (main, tagged))
+        says_less = None not in (said, wanted) and self._number(WATERMARK, said) < self._number(WATERMARK, wanted)
+        if says_less or int(tagged.sequenceNumber()) > int(main.sequenceNumber()):
             raise LakeWatermarkLostError(
                 "main of a lake table was turned back behind its newest tag; let main show the tag's snapshot again, or"
                 " drop the table and replicate it anew",
@@ -159,16 +162,6 @@ class LakeTable:
                 tag=tag_name(newest),
                 snapshot=int(tagged.snapshotId()),
             )
-
-    def _newest_said(self) -> tuple[int | None, str | None]:
-        """Return main's newest snapshot that says a watermark, and what it says; None: none does."""
-        snapshot = self._table.currentSnapshot()
-        while snapshot is not None:
-            said, parent = snapshot.summary().get(WATERMARK), snapshot.parentId()
-            if said is not None:
-                return int(snapshot.snapshotId()), str(said)
-            snapshot = None if parent is None else self._table.snapshot(parent)
-        return None, None
 
     def _ref_names(self) -> list[str]:
         """Return the names of branches and tags, by one call of the JVM: Iceberg's names have no line break of ours."""
@@ -238,7 +231,7 @@ class LakeTable:
         transaction = self._moved(watermark_ts, None, resync)
         main = int(transaction.currentMetadata().currentSnapshot().snapshotId())
         if tags_kept is not None:
-            _set_tags(transaction.manageSnapshots(), self.progress().tags, main, watermark_ts, tags_kept)
+            set_tags(transaction.manageSnapshots(), self.progress().tags, main, watermark_ts, tags_kept)
         return StagedMove(transaction.startMetadata(), transaction.currentMetadata(), main)
 
     def staged_tag(self, watermark_ts: Ts, tags_kept: int) -> StagedMove:
@@ -269,7 +262,7 @@ class LakeTable:
 
     def has_had(self, staged: StagedMove) -> bool:
         """Tell whether main shows what :meth:`staged_move` would do; as of the last :meth:`refresh`."""
-        return self._newest_said()[0] == staged.main
+        return newest_said(self._table, self._table.currentSnapshot())[0] == staged.main
 
     def _moved(self, watermark_ts: Ts, schema_ts: Ts | None, resync: LakeResync | None) -> Any:
         """Return the transaction of :meth:`publish`."""
@@ -279,9 +272,7 @@ class LakeTable:
         # As the transaction sees it: a branch that is gone would be made anew, on what another process has written.
         state = transaction.table()
         if state.currentSnapshot().snapshotId() != self._begun[0] or self._owner.branch not in state.refs():
-            raise LakeOvertakenError(
-                "a lake table was written by another process of its changefeed", table=str(self.name)
-            )
+            raise self._overtaken()
         transaction.newAppend().set(WATERMARK, str(watermark_ts)).toBranch(self._owner.branch).commit()
         manage = transaction.manageSnapshots()
         manage.fastForwardBranch(MAIN, self._owner.branch).removeBranch(self._owner.branch).commit()
@@ -290,6 +281,18 @@ class LakeTable:
             update.set(SCHEMA_TS, str(schema_ts))
         (update.remove(RESYNC) if resync is None else update.set(RESYNC, resync.encode())).commit()
         return transaction
+
+    def look(self) -> None:
+        """Note what it says now: :meth:`evolve`, which is decided on by it, is for no other state. Whoever must not
+        write any more is to find that out after it.
+        """
+        self._seen = self._state(self._table)
+
+    def _state(self, table: Any) -> tuple[str | None, str | None, str | None]:
+        """Return what every commit of the changefeed's changes, and no compaction."""
+        properties = table.properties()
+        said = newest_said(table, table.currentSnapshot())[1] or properties.get(WATERMARK)
+        return said, properties.get(TABLE_ID), properties.get(SCHEMA_TS)
 
     def evolve(
         self,
@@ -300,52 +303,60 @@ class LakeTable:
         *,
         image_to_come: bool = False,
     ) -> None:
-        """Change the fields, and empty the table where ``emptied_at`` says at which ts, in one step.
+        """Change the fields, and empty the table where ``emptied_at`` says at which ts, in one step; again on what a
+        compaction has made of it.
 
         ``schema_ts`` None: more is to be done before the table follows the DDL. ``image_to_come``: it gets rows of an
         image from here on.
-        """
-        self._forget()
-        transaction = self._table.newTransaction()
-        if emptied_at is not None:
-            everything = self._jvm.org.apache.iceberg.expressions.Expressions.alwaysTrue()
-            transaction.newDelete().deleteFromRowFilter(everything).set(WATERMARK, str(emptied_at)).commit()
-        self._evolve_fields(transaction, evolution)
-        update = transaction.updateProperties().set(TABLE_ID, str(table_id))
-        if emptied_at is not None:
-            update.set(WATERMARK, str(emptied_at)).remove(RESYNC)
-        if image_to_come:
-            update.set(IMAGE_TO_COME, "true").remove(RESYNC)
-        if schema_ts is not None:
-            update.set(SCHEMA_TS, str(schema_ts))
-        update.commit()
-        transaction.commitTransaction()
 
-    def _evolve_fields(self, transaction: Any, evolution: Evolution) -> None:
-        """Each update by itself: within one, a name that it takes from a field is not free yet."""
-        types = self._jvm.org.apache.iceberg.types.Types
-        if evolution.set_aside:
-            update = transaction.updateSchema()
-            for name, renamed in evolution.set_aside:
-                update.updateColumnDoc(name, SET_ASIDE_DOC).renameColumn(name, renamed)
+        Raises:
+            LakeOvertakenError: it is not what it was at :meth:`look`: another process of its changefeed has written.
+            Py4JJavaError: Iceberg's.
+        """
+        from py4j.protocol import Py4JJavaError  # comes with pyspark, which only a run needs
+
+        self._forget()
+        for left in reversed(range(OVERTAKEN_MAX)):
+            transaction = self._as_seen()
+            if emptied_at is not None:
+                everything = self._jvm.org.apache.iceberg.expressions.Expressions.alwaysTrue()
+                transaction.newDelete().deleteFromRowFilter(everything).set(WATERMARK, str(emptied_at)).commit()
+            evolve_fields(self._jvm, transaction, evolution)
+            update = transaction.updateProperties().set(TABLE_ID, str(table_id))
+            if emptied_at is not None:
+                update.set(WATERMARK, str(emptied_at)).remove(RESYNC)
+            if image_to_come:
+                update.set(IMAGE_TO_COME, "true").remove(RESYNC)
+            if schema_ts is not None:
+                update.set(SCHEMA_TS, str(schema_ts))
             update.commit()
-        if evolution.drops or evolution.widened or evolution.docs or evolution.renames:
-            update = transaction.updateSchema()
-            for name in evolution.drops:
-                update.deleteColumn(name)
-            for name, type_name in evolution.widened:
-                update.updateColumn(name, types.fromPrimitiveString(type_name))
-            for name, doc in evolution.docs:
-                update.updateColumnDoc(name, doc)
-            for name, renamed in evolution.renames:
-                update.renameColumn(name, renamed)
-            update.commit()
-        if evolution.adds:
-            update = transaction.updateSchema()
-            for column in evolution.adds:
-                # Without a parent by name Iceberg would look for one in a name with a dot.
-                update.addColumn(None, column.name, types.fromPrimitiveString(column.type), field_doc(column))
-            update.commit()
+            try:
+                transaction.commitTransaction()
+            except Py4JJavaError as error:
+                if not left or error.java_exception.getClass().getSimpleName() != CONFLICT:
+                    raise
+            else:
+                break
+        self._seen = None
+
+    def _as_seen(self) -> Any:
+        """Return a transaction on the table as :meth:`look` saw it; on no other state can it be carried out.
+
+        Raises:
+            LakeOvertakenError: it is another by now.
+        """
+        assert self._seen is not None
+        transaction = self._table.newTransaction()
+        if self._state(transaction.table()) != self._seen:
+            raise self._overtaken()
+        # Iceberg would carry the rest out on whatever comes in between. Changes of branches it does not: here of none.
+        fence, main = f"{self._owner.branch}_ddl", transaction.table().currentSnapshot().snapshotId()
+        transaction.manageSnapshots().createBranch(fence, main).removeBranch(fence).commit()
+        return transaction
+
+    def _overtaken(self) -> LakeOvertakenError:
+        message = "a lake table was written by another process of its changefeed"
+        return LakeOvertakenError(message, table=str(self.name))
 
     def note_image(self) -> None:
         """Say that main shows all of the table's image."""
@@ -362,7 +373,7 @@ class LakeTable:
         progress = self.progress()
         self._forget()
         main = self._table.currentSnapshot().snapshotId()
-        tags = _set_tags(self._table.manageSnapshots(), progress.tags, main, watermark_ts, kept)
+        tags = set_tags(self._table.manageSnapshots(), progress.tags, main, watermark_ts, kept)
         self._progress = replace(progress, tags=tags)
 
     def untag(self, watermark_ts: Ts) -> None:
@@ -370,17 +381,3 @@ class LakeTable:
         if watermark_ts in self.progress().tags:
             self._forget()
             self._table.manageSnapshots().removeTag(tag_name(watermark_ts)).commit()
-
-
-def _set_tags(manage: Any, tags: frozenset[Ts], main: int, watermark_ts: Ts, kept: int) -> frozenset[Ts]:
-    """Tag a snapshot with a watermark, if that has no tag among ``tags``, and take the oldest tags away, in one step of
-    Iceberg's ``manage``; return what tags there are then.
-    """
-    if watermark_ts not in tags:
-        manage.createTag(tag_name(watermark_ts), main)
-    tags |= {watermark_ts}
-    expired = expired_tags(tags, kept)
-    for ts in expired:
-        manage.removeTag(tag_name(ts))
-    manage.commit()
-    return tags.difference(expired)

@@ -2,7 +2,7 @@
 Spark's SQL, whatever stands in them.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,10 @@ from compose.stack.spark_files import name_spark_files
 from schemas.ddl.job import DdlType
 from schemas.ddl.schema_change import SchemaChange
 from schemas.ids import Ts
+from sorters.core.lake.errors import LakeOvertakenError
+from sorters.run.lake import table
+from sorters.run.lake.maintenance import compact
+from sorters.run.lake.updates import evolve_fields
 from sorters.spark.session import create_session
 from tests.support.lakes.lake import Row
 from tests.support.lakes.lake_steps import LakeSteps
@@ -148,3 +152,72 @@ def test_column_that_takes_the_name_of_one_that_is_renamed_in_the_same_ddl_is_a_
     run.step(30, 40, ddl=[steps.ddl(job(40, DdlType.MULTI_SCHEMA_CHANGE, schema_id=1, table_id=11, table_info=info))])
     run.step(40, 50, ("c", [("I", 45, {"id": 3, "w": 4, "v": 5})]))
     assert sorted(steps.named("c"), key=str) == [{"id": 1, "w": 2, "v": None}, {"id": 3, "w": 4, "v": 5}]
+
+
+@pytest.mark.parametrize("stands_still", ["at its lease", "within"])
+@pytest.mark.parametrize("type_", [DdlType.TRUNCATE_TABLE, DdlType.ADD_COLUMN])
+def test_ddl_of_a_process_that_has_lost_its_changefeed_is_refused_by_the_table(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stands_still: str, type_: DdlType
+) -> None:
+    steps = LakeSteps(spark, tmp_path, snapshot(("d", 1, [table_info(11, "c")])))
+    meanwhile: list[Callable[[], None]] = []
+
+    def stand_still() -> None:
+        while meanwhile:
+            meanwhile.pop()()
+
+    late = steps.run(check_lease=stand_still if stands_still == "at its lease" else lambda: None)
+    late.find(10)
+    late.step(10, 30, ("c", [("I", 20, {"id": 1, "v": 1})]), tag=True)
+    truncates = type_ is DdlType.TRUNCATE_TABLE
+    added = [] if truncates else [column(3, "w")]
+    info = table_info(12 if truncates else 11, "c", columns=[ID, column(2, "v"), *added])
+    change = steps.ddl(job(40, type_, schema_id=1, table_id=11, table_info=info))
+
+    def take_over() -> None:
+        heir = steps.run()
+        heir.find(30)
+        heir.step(30, 40, ddl=[change])
+        heir.step(40, 60, ("c", [("I", 50, {"id": 9, "v": 9, "w": 9})]), tag=True)
+
+    def within(*args: Any) -> None:
+        stand_still()
+        evolve_fields(*args)
+
+    meanwhile.append(take_over)
+    if stands_still == "within":
+        monkeypatch.setattr(table, "evolve_fields", within)
+    with pytest.raises(LakeOvertakenError, match=r"another process of its changefeed"):
+        late.step(30, 40, ddl=[change])
+    held = [(9, 9)] if truncates else [(1, 1, None), (9, 9, 9)]
+    assert (steps.rows("c"), steps.lake.watermarks("d", "c")[-1]) == (held, 60)
+    again = steps.run()
+    assert again.find(60) is None
+    again.step(60, 70, ("c", [("I", 65, {"id": 10, "v": 10, "w": 10})]), tag=True)
+    assert steps.rows("c", 70) == sorted([*held, (10, 10) if truncates else (10, 10, 10)], key=str)
+
+
+def test_ddl_that_a_compaction_comes_into_is_followed(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = LakeSteps(spark, tmp_path, snapshot(("d", 1, [table_info(11, "c")])))
+    run = steps.run()
+    run.find(10)
+    for ts in range(20, 80, 10):
+        run.step(ts - 10, ts, ("c", [("I", ts - 5, {"id": ts, "v": 1})]))
+    compacted: list[int] = []
+
+    def within(*args: Any) -> None:
+        if not compacted:
+            by_hand = steps.run()
+            (table,) = by_hand.catalog.tables()
+            compacted.append(compact(table, by_hand.session).files_before)
+        evolve_fields(*args)
+
+    monkeypatch.setattr(table, "evolve_fields", within)
+    info = table_info(11, "c", columns=[ID, column(2, "w")])
+    change = steps.ddl(job(80, DdlType.MODIFY_COLUMN, schema_id=1, table_id=11, table_info=info))
+    run.step(70, 80, ddl=[change])
+    run.step(80, 90, ("c", [("I", 85, {"id": 85, "w": 2})]))
+    assert (compacted, set(steps.named("c")[0])) == ([6], {"id", "w"})
+    assert steps.rows("c") == [*((ts, 1) for ts in range(20, 80, 10)), (85, 2)]

@@ -113,6 +113,7 @@ def test_lake_rows_by_columns_are_those_of_spark_also_after_ddl_and_compaction(r
                 for each in COLUMNS
             )
             for table in (ours, sparks):
+                table.look()
                 table.evolve(plan_evolution(table.fields(), columns, "t"), TableId(1), Ts(2))
         if number == 5:
             assert compact(ours, rows.session).files_before
@@ -147,6 +148,7 @@ def test_field_that_is_set_aside_keeps_what_it_held_beside_the_new_one(rows: Lak
     wanted = [LakeColumn(3, "v", "string") if each.name == "v" else each for each in COLUMNS]
     evolution = plan_evolution(table.fields(), wanted, "t", set_aside_at=Ts(20), keys=KEY)
     assert evolution == Evolution(set_aside=(("v", "v_until_20"),), adds=(LakeColumn(3, "v", "string"),))
+    table.look()
     table.evolve(evolution, TableId(1), Ts(20))
     assert LakeField("v", "string", "tidebus column 3") in table.fields()
     assert plan_evolution(table.fields(), wanted, "t").is_empty
@@ -184,6 +186,7 @@ def test_names_of_any_characters_are_a_lake_tables_also_after_ddl(rows: LakeRows
     name, columns = LakeName(("s.x",), "t`.1"), (key, LakeColumn(2, evil, "int"))
     table = catalog.create(name, columns, LakeLayout(), TableId(1), Ts(1), Ts(1))
     wanted = (key, LakeColumn(2, "p.q", "int"), LakeColumn(3, added, "int"))
+    table.look()
     table.evolve(plan_evolution(table.fields(), wanted, "t"), TableId(1), Ts(2))
     table.begin()
     row = {"id": [1], "p.q": pa.array([5], pa.int32()), added: pa.array([6], pa.int32())}
@@ -224,6 +227,7 @@ def test_files_of_before_a_resync_go_with_its_end_and_are_not_compacted_before(r
         assert {(row["id"], row["v"]) for row in _held(lake, name)} == {(1, 6), (4, 4), (5, 5), (6, 6)}
         table.begin()
         table.publish(Ts(30), resync=LakeResync(TableId(1), upto))
+        table.look()
         table.evolve(Evolution(), TableId(1), None, Ts(40), image_to_come=True)
         assert table.resync() is None and table.progress().image_to_come
         assert table.progress().watermark_ts == 40 and not _held(lake, name)

@@ -94,6 +94,10 @@ class StepsOfRun:
         self.catalog = LakeCatalog(self._rows, owner)
         self.tables = LakeTables(self.catalog, self._rows, config.sink.iceberg, self._feed, check_lease)
 
+    @property
+    def session(self) -> Any:
+        return self._rows.session
+
     def find(self, ts: int) -> tuple[Ts, frozenset[str]] | None:
         """Begin at a checkpoint."""
         store = self._steps.store

@@ -47,6 +47,9 @@ class _Table:
     def resync(self) -> None:
         return None
 
+    def look(self) -> None:
+        pass
+
     def evolve(
         self, evolution: Evolution, table_id: TableId, schema_ts: Ts | None, emptied_at: Ts | None = None
     ) -> None:

@@ -8,7 +8,8 @@ import pytest
 from schemas.errors import CorruptDataError
 from sorters.core.lake.errors import LakeWatermarkLostError
 from sorters.run.lake.names import LakeName
-from sorters.run.lake.table import LIFE, RESYNC, SCHEMA_TS, TABLE_ID, WATERMARK, LakeOwner, LakeTable
+from sorters.run.lake.properties import LIFE, RESYNC, SCHEMA_TS, TABLE_ID, WATERMARK
+from sorters.run.lake.table import LakeOwner, LakeTable
 
 PROPERTIES = {LIFE: "l", TABLE_ID: "7", SCHEMA_TS: "5", WATERMARK: "6"}
 
@@ -68,3 +69,10 @@ def test_main_that_was_turned_back_behind_the_newest_tag_is_refused_with_the_sna
     with pytest.raises(LakeWatermarkLostError, match="turned back behind its newest tag") as caught:
         table_with(refs="main\nwm_9\nwm_7", main=snapshot(8), tagged=snapshot(9)).check_main()
     assert (caught.value.fields["tag"], caught.value.fields["snapshot"]) == ("wm_9", 109)
+
+
+def test_main_that_says_less_than_the_newest_tags_snapshot_is_refused_though_it_is_younger() -> None:
+    main, tagged = snapshot(12), snapshot(9)
+    main.summary.return_value = {WATERMARK: "8"}
+    with pytest.raises(LakeWatermarkLostError, match="turned back behind its newest tag"):
+        table_with(refs="main\nwm_9", main=main, tagged=tagged).check_main()

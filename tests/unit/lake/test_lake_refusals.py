@@ -50,6 +50,9 @@ class _Table:
     def resync(self) -> None:
         return None
 
+    def look(self) -> None:
+        pass
+
     def evolve(self, evolution: object, table_id: TableId, schema_ts: Ts | None, emptied_at: Ts | None = None) -> None:
         self.evolved.append(schema_ts)
 

@@ -153,6 +153,9 @@ class _Table:
     def resync(self) -> None:
         return None
 
+    def look(self) -> None:
+        pass
+
     def evolve(
         self,
         evolution: Evolution,

@@ -18,6 +18,7 @@ from edges.kafka.offsets import TopicReader
 from schemas.changes import RowChanges
 from schemas.config.lake_rules import catalog_options
 from schemas.config.settings import ChangefeedConfig
+from schemas.ddl.schema_store import SchemaStore
 from schemas.errors import BusError
 from schemas.ids import Ts
 from schemas.nodes.changefeed import ChangefeedInfo
@@ -30,7 +31,7 @@ from sorters.core.cut.cut_plan import plan_cuts
 from sorters.core.cut.runner import Reason
 from sorters.core.feed.feed import compile_feed
 from sorters.core.feed.resync_events import resynced_tables
-from sorters.core.feed.scope import check_jobs, tables_at
+from sorters.core.feed.scope import check_jobs
 from sorters.core.filter.soft_deletes import sent_parts, soft_delete_time
 from sorters.core.lake.changes import part_changes
 from sorters.core.lake.columns import key_names
@@ -246,12 +247,17 @@ class LakeRun:
             LakeCatalog(rows, self._owner), rows, self._config.sink.iceberg, self._feed, self._before_cut
         )
         self._schemas.advance(record.ddl_high)
-        store = self._schemas.store
-        unfinished = tables.find(tables_at(store, self._checkpoint_ts, self._feed), store)
+        unfinished = tables.find(self._checkpoint_ts, self._schemas.store, self._schema_at)
         if unfinished is not None:
             log.info("tags of the last run are completed", extra={"watermark_ts": unfinished[0]})
             tables.tag(*unfinished)
         return tables
+
+    def _schema_at(self, ts: Ts) -> SchemaStore:
+        """Return a schema that knows all DDL up to a ts, which a run before this one has reached."""
+        beyond = min(self._frontier.find(ts) + 1, self._frontier.end())
+        self._schemas.advance(self._frontier.record_before(beyond).ddl_high)
+        return self._schemas.store
 
     def _commit_all(self, tables: LakeTables, before: FrontierRecord, start: int, end: int) -> FrontierRecord:
         """Commit what the frontier records at ``[start, end)`` allow; return where a reader stands behind them."""

@@ -38,8 +38,8 @@ class KnownTables:
         return list(self._tables.values())
 
     def load(self, names: Iterable[LakeName]) -> None:
-        """Ask the catalog for tables, some at a time."""
-        names = list(names)
+        """Ask the catalog for tables that are not known yet, some at a time."""
+        names = [name for name in names if name not in self._tables and name not in self._absent]
         for name, there in zip(names, at_once(self._load, names, "find"), strict=True):
             self.take(name, there)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from schemas.config.sink.iceberg import IcebergConfig
-from schemas.ddl.schema_change import SchemaChange, StoredTable
+from schemas.ddl.schema_change import SchemaChange
 from schemas.ddl.schema_store import SchemaStore
 from schemas.errors import InvariantBrokenError
 from schemas.ids import Ts
@@ -15,7 +15,7 @@ from schemas.tidb.table import TableVersion
 from sorters.core.cut.cut import Cut
 from sorters.core.cut.images import LeftOut
 from sorters.core.feed.feed import CompiledFeed
-from sorters.core.feed.scope import table_at
+from sorters.core.feed.scope import table_at, tables_at
 from sorters.core.lake.changes import written_columns
 from sorters.core.lake.columns import key_names, lake_columns
 from sorters.core.lake.commits import LakeProgress, is_torn, may_tag, unfinished_tag
@@ -67,18 +67,34 @@ class LakeTables:
         self._moves: dict[LakeName, Move] = {}
         """Those whose rows of the step under way stand in the branch, and wait for all others."""
 
-    def find(self, stored: Iterable[StoredTable], store: SchemaStore) -> tuple[Ts, frozenset[str]] | None:
-        """Take up those that there are of these tables; return a watermark that they have all, and not all its tag, and
-        the names of those that it is for.
+    def find(
+        self, checkpoint_ts: Ts, store: SchemaStore, schema_at: Callable[[Ts], SchemaStore]
+    ) -> tuple[Ts, frozenset[str]] | None:
+        """Take up the tables that there are at the checkpoint, and at their newest tag, which may be beyond it; return
+        a watermark that those at the tag have all, and not all its tag, and their names.
+
+        Args:
+            store: knows all DDL up to the checkpoint.
+            schema_at: returns one that knows all up to a ts.
         """
-        self._tables.load(self._tables.name(store.decoded(table)) for table in stored)
-        progress = {str(table.name): table.progress() for table in self._tables.each()}
+        names = self._load(checkpoint_ts, store)
+        newest = max((ts for table in self._tables.each() for ts in table.progress().tags), default=checkpoint_ts)
+        if newest > checkpoint_ts:
+            names = self._load(newest, schema_at(newest))
+        tables = [table for name in names if (table := self._tables.find(name)) is not None]
+        progress = {str(table.name): table.progress() for table in tables}
         unfinished = unfinished_tag(progress)
         if unfinished is None or not self._catalog.transacts or not is_torn(progress, unfinished):
             return unfinished
         log.warning("catalog has moved some lake tables only: their tag is taken back", extra={"ts": unfinished[0]})
-        untag_each(self._tables.each(), unfinished[0], self._check_lease)
+        untag_each(tables, unfinished[0], self._check_lease)
         return None
+
+    def _load(self, ts: Ts, store: SchemaStore) -> list[LakeName]:
+        """Take up those that there are of the tables at a ts; return the names of all."""
+        names = [self._tables.name(store.decoded(stored)) for stored in tables_at(store, ts, self._feed)]
+        self._tables.load(names)
+        return names
 
     def check_there(self) -> None:
         """See :meth:`KnownTables.check_there`."""

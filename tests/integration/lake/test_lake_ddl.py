@@ -3,6 +3,7 @@ Spark's SQL, whatever stands in them.
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,11 @@ from schemas.ids import Ts
 from sorters.core.lake.errors import LakeOvertakenError
 from sorters.run.lake import table
 from sorters.run.lake.maintenance import compact
+from sorters.run.lake.table import LakeTable
 from sorters.run.lake.updates import evolve_fields
 from sorters.spark.session import create_session
 from tests.support.lakes.lake import Row
-from tests.support.lakes.lake_steps import LakeSteps
+from tests.support.lakes.lake_steps import LakeSteps, StepsOfRun
 from tests.support.recorded.ddl_jobs import PRIMARY, column, job, snapshot, table_info
 
 SECRET = "hunter2-of-the-machine"
@@ -221,3 +223,40 @@ def test_ddl_that_a_compaction_comes_into_is_followed(
     run.step(80, 90, ("c", [("I", 85, {"id": 85, "w": 2})]))
     assert (compacted, set(steps.named("c")[0])) == ([6], {"id", "w"})
     assert steps.rows("c") == [*((ts, 1) for ts in range(20, 80, 10)), (85, 2)]
+
+
+def _killed_after(monkeypatch: pytest.MonkeyPatch, tables: int, run: StepsOfRun, ts: int) -> None:
+    """Tag some tables, and no more."""
+    with monkeypatch.context() as patch:
+        calls = [LakeTable.tag] * tables
+        patch.setattr(LakeTable, "tag", lambda *args: calls.pop()(*args))
+        with suppress(IndexError):
+            run.tables.tag(Ts(ts))
+
+
+def test_tag_that_was_begun_is_for_the_tables_at_its_ts(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = LakeSteps(spark, tmp_path, snapshot(("d", 1, [table_info(11, "a"), table_info(13, "x")])))
+    run = steps.run()
+    run.find(10)
+    run.step(10, 20, ("a", [("I", 15, {"id": 1, "v": 1})]), ("x", [("I", 15, {"id": 1, "v": 1})]), tag=True)
+    dropped = _dropped(steps, 13, 28)
+    created = steps.ddl(job(30, DdlType.CREATE_TABLE, schema_id=1, table_id=12, table_info=table_info(12, "b")))
+    run.step(20, 28, ddl=[dropped])
+    run.step(28, 30, ddl=[created])
+    run.step(30, 40, ("b", [("I", 35, {"id": 5, "v": 5})]))
+    _killed_after(monkeypatch, 1, run, 40)
+    assert [steps.lake.tags("d", table) for table in "abx"] == [{20, 40}, set(), {20}]
+
+    for _ in range(2):  # and killed again before its checkpoint moves
+        again = steps.run()
+        unfinished = again.find(20)
+        if unfinished is not None:
+            again.tables.tag(*unfinished)
+        assert [steps.lake.tags("d", table) for table in "abx"] == [{20, 40}, {40}, {20}]
+    again.step(20, 28, ddl=[dropped])
+    again.step(28, 30, ddl=[created])
+    again.step(30, 50, ("b", [("I", 35, {"id": 5, "v": 5}), ("I", 45, {"id": 6, "v": 6})]), tag=True)
+    assert steps.rows("b", 40) == [(5, 5)] and steps.rows("b", 50) == [(5, 5), (6, 6)]
+    assert [steps.lake.tags("d", table) for table in "abx"] == [{20, 40, 50}, {40, 50}, {20}]

@@ -18,7 +18,6 @@ from schemas.rawlog.ddl_record import DdlRecord
 from schemas.tidb.table import TableVersion
 from sorters.core.cut.cut import Cut
 from sorters.core.feed.feed import compile_feed
-from sorters.core.feed.scope import tables_at
 from sorters.core.lake.changes import POSITION
 from sorters.core.lake.columns import COMMIT_TIME, COMMIT_TS, OP, arrow_type, key_names, lake_columns
 from sorters.run.lake.catalog import LakeCatalog
@@ -101,7 +100,7 @@ class StepsOfRun:
     def find(self, ts: int) -> tuple[Ts, frozenset[str]] | None:
         """Begin at a checkpoint."""
         store = self._steps.store
-        return self.tables.find(tables_at(store, Ts(ts), self._feed), store)
+        return self.tables.find(Ts(ts), store, lambda _: store)
 
     def step(self, after: int, upto: int, *puts: Put, ddl: Sequence[SchemaChange] = (), tag: bool = False) -> None:
         """Write rows, which a table that has had them passes over; then follow DDL, then tag."""

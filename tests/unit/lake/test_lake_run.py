@@ -1,5 +1,6 @@
 """A run of lake tables lets its catalog go when it has ended, whatever it has ended by."""
 
+from collections.abc import Callable
 from pathlib import Path
 from unittest.mock import MagicMock
 
@@ -35,8 +36,7 @@ def _run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: str = "") -> tup
 def test_run_that_is_told_to_end_closes_its_catalog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run, rows = _run(tmp_path, monkeypatch)
     monkeypatch.setattr(lake_run, "LakeCatalog", MagicMock())
-    monkeypatch.setattr(lake_run, "tables_at", lambda *_: run.halt())
-    monkeypatch.setattr(lake_run, "LakeTables", MagicMock(return_value=MagicMock(find=lambda *_: None)))
+    monkeypatch.setattr(lake_run, "LakeTables", MagicMock(return_value=MagicMock(find=lambda *_: run.halt())))
     run.run_here()
     assert run.failure() is None
     rows.close.assert_called_once()
@@ -50,6 +50,27 @@ def test_run_that_fails_to_begin_closes_its_catalog(tmp_path: Path, monkeypatch:
     rows.close.assert_called_once()
 
 
+def test_run_that_finds_a_tag_beyond_its_checkpoint_knows_the_schema_at_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, _ = _run(tmp_path, monkeypatch)
+    monkeypatch.setattr(lake_run, "LakeCatalog", MagicMock())
+    frontier, schemas = MagicMock(find=lambda ts: int(ts), end=lambda: 42), MagicMock()
+    frontier.record_before = lambda offset: MagicMock(ddl_high=100 + offset)
+    monkeypatch.setattr(run, "_frontier", frontier)
+    monkeypatch.setattr(run, "_schemas", schemas)
+
+    def find(checkpoint_ts: Ts, store: object, schema_at: Callable[[Ts], object]) -> None:
+        assert (checkpoint_ts, store) == (5, schemas.store)
+        assert schema_at(Ts(40)) is schema_at(Ts(42)) is schemas.store
+        run.halt()
+
+    monkeypatch.setattr(lake_run, "LakeTables", MagicMock(return_value=MagicMock(find=find)))
+    run.run_here()
+    assert run.failure() is None
+    assert [call.args for call in schemas.advance.call_args_list] == [(105,), (141,), (142,)]
+
+
 @pytest.mark.parametrize("is_there", [True, False, None])
 def test_run_that_fails_says_so_where_a_table_that_it_knew_was_dropped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_there: bool | None
@@ -61,7 +82,6 @@ def test_run_that_fails_says_so_where_a_table_that_it_knew_was_dropped(
     known.take(LakeName(("shop",), "orders"), MagicMock())
     run, _ = _run(tmp_path, monkeypatch)
     monkeypatch.setattr(lake_run, "LakeCatalog", MagicMock())
-    monkeypatch.setattr(lake_run, "tables_at", lambda *_: [])
     tables = MagicMock(find=lambda *_: None, check_there=known.check_there)
     monkeypatch.setattr(lake_run, "LakeTables", MagicMock(return_value=tables))
     monkeypatch.setattr(
@@ -81,7 +101,6 @@ def test_run_maintains_its_tables_each_interval_and_without_one_lets_them_forget
     run, _ = _run(tmp_path, monkeypatch, f"&compaction-interval={interval}")
     monkeypatch.setattr(lake_run, "SETTLED_S", 1.0)
     monkeypatch.setattr(lake_run, "LakeCatalog", MagicMock())
-    monkeypatch.setattr(lake_run, "tables_at", lambda *_: [])
     monkeypatch.setattr(run, "_frontier", MagicMock(find=lambda _: 0, end=lambda: 0))
     asked = list[bool]()
 

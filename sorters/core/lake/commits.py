@@ -43,6 +43,8 @@ class LakeProgress:
     """It was made for rows of its image, and main has never been known to show all of them."""
     noted_ts: Ts = Ts(0)
     """What a property of the table says: the last transaction of the catalog that it has had, with rows or without."""
+    made_behind_ts: Ts = Ts(0)
+    """The newest tag of all tables when this one was made, where that was beyond its first watermark."""
 
 
 def tag_name(watermark_ts: Ts) -> str:
@@ -79,10 +81,12 @@ def is_torn(tables: Mapping[str, LakeProgress], unfinished: tuple[Ts, frozenset[
     """Tell of an unfinished tag whether a transaction of the catalog was to set it, rows and tag at once, and has moved
     some tables only: then the others may lack the rows, and the tag was never on all tables.
 
-    A catalog that says it has transactions may still do them table by table, and die in between.
+    A catalog that says it has transactions may still do them table by table, and die in between. A table that was made
+    when the others had the tag had no part in it.
     """
     ts, names = unfinished
-    return any(ts not in tables[name].tags and tables[name].noted_ts < ts for name in names)
+    said = (tables[name] for name in names)
+    return any(ts not in each.tags and max(each.noted_ts, each.made_behind_ts) < ts for each in said)
 
 
 def may_tag(tables: Iterable[LakeProgress], watermark_ts: Ts) -> bool:

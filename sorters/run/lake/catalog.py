@@ -19,6 +19,7 @@ from sorters.run.lake.properties import (
     FILE_SIZE,
     IMAGE_TO_COME,
     LIFE,
+    MADE_BEHIND,
     SCHEMA_TS,
     TABLE_ID,
     WATERMARK,
@@ -90,7 +91,7 @@ class LakeCatalog:
                     levels = tuple(str(level) for level in identifier.namespace().levels())
                     yield LakeTable(table, LakeName(levels, str(identifier.name())), self.owner, self._jvm)
 
-    def create(
+    def create(  # noqa: PLR0913 # what a table says from the beginning on
         self,
         name: LakeName,
         columns: Iterable[LakeColumn],
@@ -101,9 +102,11 @@ class LakeCatalog:
         *,
         file_size_bytes: int | None = None,
         image_to_come: bool = False,
+        made_behind_ts: Ts | None = None,
     ) -> LakeTable:
         """Create a table that is not there, with an empty snapshot that says ``watermark_ts``; safe in several threads
-        at once. ``file_size_bytes``: where a data file ends; None: Iceberg's default.
+        at once. ``file_size_bytes``: where a data file ends; None: Iceberg's default. ``made_behind_ts``: a tag that
+        others have, beyond the watermark.
 
         Raises:
             LakeSchemaError: Iceberg cannot lay it out so.
@@ -127,6 +130,8 @@ class LakeCatalog:
             properties[FILE_SIZE] = str(file_size_bytes)
         if image_to_come:
             properties[IMAGE_TO_COME] = "true"
+        if made_behind_ts is not None:
+            properties[MADE_BEHIND] = str(made_behind_ts)
         schema = self._jvm.org.apache.iceberg.Schema(fields)
         builder = self._catalog.buildTable(self._identifier(name), schema).withProperties(properties)
         builder = self._laid_out(builder, schema, layout, name)

@@ -32,6 +32,8 @@ class NewTable:
     version: TableVersion
     watermark_ts: Ts
     image_to_come: bool
+    newest_tag: Ts | None
+    """Of all tables."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +58,9 @@ class Created:
             raise errors[0][1]
 
 
-def new_table(name: LakeName, version: TableVersion, step: Cut) -> NewTable:
+def new_table(name: LakeName, version: TableVersion, step: Cut, newest_tag: Ts | None) -> NewTable:
     """Return what is to be made for the first rows of a table, which a step has."""
-    return NewTable(name, version, step.after_ts, _has_image(version, step))
+    return NewTable(name, version, step.after_ts, _has_image(version, step), newest_tag)
 
 
 def create(catalog: LakeCatalog, settings: IcebergConfig, new: NewTable) -> LakeTable:
@@ -68,6 +70,7 @@ def create(catalog: LakeCatalog, settings: IcebergConfig, new: NewTable) -> Lake
         LakeSchemaError: Iceberg cannot have it so.
     """
     columns = lake_columns(new.version, settings.mode, says_changes=settings.emit_metadata_columns)
+    is_behind = new.newest_tag is not None and new.newest_tag > new.watermark_ts
     return catalog.create(
         new.name,
         columns,
@@ -77,6 +80,7 @@ def create(catalog: LakeCatalog, settings: IcebergConfig, new: NewTable) -> Lake
         new.watermark_ts,
         file_size_bytes=settings.target_file_size_bytes,
         image_to_come=new.image_to_come,
+        made_behind_ts=new.newest_tag if is_behind else None,
     )
 
 

@@ -173,7 +173,8 @@ class LakeDdl:
             check_rows(change, str(name), is_there=table is not None, imaged=is_imaged(post, left_out))
         if table is None:
             if sides.pre is None:
-                self._tables.take(name, self._tables.make(NewTable(name, post, ts, image_to_come=False)))
+                new = NewTable(name, post, ts, image_to_come=False, newest_tag=self._tables.newest_tag())
+                self._tables.take(name, self._tables.make(new))
             return
         if self._begin_anew(change, sides, table, post, left_out):
             return

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 
 from schemas.config.sink.iceberg import IcebergConfig
 from schemas.ddl.schema_change import StoredTable
+from schemas.ids import Ts
 from schemas.tidb.table import TableVersion
 from sorters.core.feed.feed import CompiledFeed
 from sorters.core.lake.columns import checked_name
@@ -48,6 +49,10 @@ class KnownTables:
         if table is not None:
             table.progress()  # kept there: it is asked for next
         return table
+
+    def newest_tag(self) -> Ts | None:
+        """Return the newest tag that any of them has."""
+        return max((ts for table in self.each() for ts in table.progress().tags), default=None)
 
     def find(self, name: LakeName) -> LakeTable | None:
         """Return a table, which the catalog is asked for once; None: there is none."""

@@ -20,6 +20,7 @@ from sorters.run.lake.properties import (
     BRANCH_PREFIX,
     IMAGE_TO_COME,
     LIFE,
+    MADE_BEHIND,
     RESYNC,
     SCHEMA_TS,
     TABLE_ID,
@@ -136,10 +137,12 @@ class LakeTable:
             raise LakeWatermarkLostError(
                 "a lake table does not say how far it is; drop it and replicate it anew", table=str(self.name)
             )
-        image_to_come = self._table.properties().get(IMAGE_TO_COME) is not None
+        properties = self._table.properties()
+        behind = self._number(MADE_BEHIND, properties.get(MADE_BEHIND) or 0)
+        image_to_come = properties.get(IMAGE_TO_COME) is not None
         known = frozenset(ts for ts in tags if ts is not None)
         said_ts, noted_ts = (Ts(self._number(WATERMARK, each)) for each in (said, noted or 0))
-        return LakeProgress(said_ts, known, image_to_come, noted_ts=noted_ts)
+        return LakeProgress(said_ts, known, image_to_come, noted_ts=noted_ts, made_behind_ts=Ts(behind))
 
     def check_main(self) -> None:
         """Refuse a table whose main shows less than its newest tag does: what lies between would never come again.

@@ -78,8 +78,8 @@ class LakeTables:
             schema_at: returns one that knows all up to a ts.
         """
         names = self._load(checkpoint_ts, store)
-        newest = max((ts for table in self._tables.each() for ts in table.progress().tags), default=checkpoint_ts)
-        if newest > checkpoint_ts:
+        newest = self._tables.newest_tag()
+        if newest is not None and newest > checkpoint_ts:
             names = self._load(newest, schema_at(newest))
         tables = [table for name in names if (table := self._tables.find(name)) is not None]
         progress = {str(table.name): table.progress() for table in tables}
@@ -114,7 +114,9 @@ class LakeTables:
         first = dict[LakeName, TableVersion]()
         for version in versions:
             first.setdefault(self._tables.name(version), version)
-        wanted = [new_table(name, version, step) for name, version in first.items() if self._tables.find(name) is None]
+        absent = [(name, version) for name, version in first.items() if self._tables.find(name) is None]
+        newest = self._tables.newest_tag() if absent else None
+        wanted = [new_table(name, version, step, newest) for name, version in absent]
         created = create_each(wanted, self._tables.make, self._check_lease, is_stopping)
         for new in wanted:
             if new.name in created.tables:

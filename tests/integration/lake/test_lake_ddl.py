@@ -21,7 +21,7 @@ from sorters.run.lake.table import LakeTable
 from sorters.run.lake.updates import evolve_fields
 from sorters.spark.session import create_session
 from tests.support.lakes.lake import Row
-from tests.support.lakes.lake_steps import LakeSteps, StepsOfRun
+from tests.support.lakes.lake_steps import LakeSteps, StepsOfRun, cut
 from tests.support.recorded.ddl_jobs import PRIMARY, column, job, snapshot, table_info
 
 SECRET = "hunter2-of-the-machine"
@@ -260,3 +260,23 @@ def test_tag_that_was_begun_is_for_the_tables_at_its_ts(
     again.step(30, 50, ("b", [("I", 35, {"id": 5, "v": 5}), ("I", 45, {"id": 6, "v": 6})]), tag=True)
     assert steps.rows("b", 40) == [(5, 5)] and steps.rows("b", 50) == [(5, 5), (6, 6)]
     assert [steps.lake.tags("d", table) for table in "abx"] == [{20, 40, 50}, {40, 50}, {20}]
+
+
+def test_tag_that_a_table_was_made_behind_stays_though_a_catalog_has_transactions(spark: Any, tmp_path: Path) -> None:
+    steps = LakeSteps(spark, tmp_path, snapshot(("d", 1, [table_info(11, "a"), table_info(13, "y")])))
+    run = steps.run()
+    run.find(10)
+    run.step(10, 20, ("a", [("I", 15, {"id": 1, "v": 1})]), tag=True)
+    run.step(20, 40, ("a", [("I", 35, {"id": 2, "v": 1})]), tag=True)  # and killed before its checkpoint moves
+    killed = steps.run()
+    assert killed.find(20) is None
+    killed.tables.create([steps.version("y", 10)], cut(20, 60), lambda: False)
+    again = steps.run()
+    again.catalog.transacts = True
+    unfinished = again.find(20)
+    assert unfinished == (Ts(40), frozenset({"d.a", "d.y"}))
+    assert [steps.lake.tags("d", table) for table in "ay"] == [{20, 40}, set()]
+    again.catalog.transacts = False
+    again.tables.tag(*unfinished)
+    assert [steps.lake.tags("d", table) for table in "ay"] == [{20, 40}, {40}]
+    assert steps.rows("y", 40) == []

@@ -43,6 +43,7 @@ class _Table:
     watermark_ts: int | None = None
     """None: the table is not there yet."""
     noted_ts: int = 0
+    made_behind_ts: int = 0
     image_to_come: bool = False
     tags: dict[int, int] = field(default_factory=dict)
     """How many rows a watermark's tag shows."""
@@ -89,7 +90,11 @@ class _World:
     def _progress(self) -> dict[str, LakeProgress]:
         return {
             name: LakeProgress(
-                Ts(table.watermark_ts), frozenset(map(Ts, table.tags)), table.image_to_come, Ts(table.noted_ts)
+                Ts(table.watermark_ts),
+                frozenset(map(Ts, table.tags)),
+                table.image_to_come,
+                Ts(table.noted_ts),
+                Ts(table.made_behind_ts),
             )
             for name, table in self.lake.items()
             if table.watermark_ts is not None
@@ -129,9 +134,7 @@ class _World:
         if self.catalog == "one by one" or not is_torn(progress, unfinished):
             self._tag(*unfinished)
             return
-        # A table that was made since the tag looks as if it had not moved: then the tag is taken back as well.
-        without = [self.lake[name] for name in unfinished[1] if unfinished[0] not in self.lake[name].tags]
-        assert self.catalog == "torn" or not any(table.rows for table in without)
+        assert self.catalog == "torn", "a whole tag stays, also where a table was made since"
         for table in self.lake.values():
             if unfinished[0] in table.tags:
                 self._write()
@@ -146,7 +149,9 @@ class _World:
             table = self.lake[name]
             if gathered[name] and table.watermark_ts is None:
                 self._write()
+                newest = max((ts for each in self.lake.values() for ts in each.tags), default=0)
                 table.watermark_ts = table.noted_ts = after
+                table.made_behind_ts = newest if newest > after else 0
                 table.image_to_come = name == IMAGED and left_out is not None
         moves = [(name, gathered[name], upto, False) for name in self.order if gathered[name]]
         there = self._progress()

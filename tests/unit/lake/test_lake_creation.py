@@ -21,7 +21,8 @@ PATIENCE_S = 30.0
 
 def _wanted(count: int) -> list[NewTable]:
     version = cast("TableVersion", None)  # nobody here looks at it
-    return [NewTable(LakeName(("s",), f"t{number}"), version, Ts(1), image_to_come=False) for number in range(count)]
+    names = [LakeName(("s",), f"t{number}") for number in range(count)]
+    return [NewTable(name, version, Ts(1), image_to_come=False, newest_tag=None) for name in names]
 
 
 def _table(new: NewTable) -> LakeTable:

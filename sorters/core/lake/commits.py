@@ -112,12 +112,15 @@ def is_imaged(table: TableVersion, left_out: LeftOut | None) -> bool:
     return left_out is not None and any(map(left_out.of_table, table.physical_ids))
 
 
-def check_rows(change: SchemaChange, lake_table: str, *, is_there: bool, imaged: bool) -> None:
+def check_rows(
+    change: SchemaChange, lake_table: str, *, is_there: bool, imaged: bool, is_anothers: bool = False
+) -> None:
     """Let a lake table that shows rows as they are follow a DDL that stays within what row changes and images say.
 
     Args:
         is_there: it has been made.
         imaged: as :func:`is_imaged` says.
+        is_anothers: it has been another table's meanwhile.
 
     Raises:
         LakeSchemaError: the DDL makes rows come or go that neither speaks of.
@@ -127,7 +130,7 @@ def check_rows(change: SchemaChange, lake_table: str, *, is_there: bool, imaged:
         reason = "it makes rows come or go with no row change"
         resync = "`tidebus table resync` of each table that it names mends them (until then tags show rows of before)"
         helps = f"{pass_by} {resync}; or {BEGIN_ANEW}"
-    elif not imaged and change.job.type in _RECOVERS and _TO.search(change.job.query):
+    elif not imaged and change.job.type in _RECOVERS and (is_anothers or _TO.search(change.job.query)):
         reason = "a table comes back with rows under a name by which no lake table has them"
         helps = f"{pass_by} `tidebus table backfill` brings the rows"
     else:

@@ -170,7 +170,9 @@ class LakeDdl:
         if table is not None and table.schema_ts >= post.version:
             return
         if mode == "upsert":
-            check_rows(change, str(name), is_there=table is not None, imaged=is_imaged(post, left_out))
+            others = table is not None and is_anothers(table.table_id, sides)
+            imaged = is_imaged(post, left_out)
+            check_rows(change, str(name), is_there=table is not None, imaged=imaged, is_anothers=others)
         if table is None:
             if sides.pre is None:
                 new = NewTable(name, post, ts, image_to_come=False, newest_tag=self._tables.newest_tag())

@@ -4,6 +4,7 @@ Spark's SQL, whatever stands in them.
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from compose.stack.spark_files import name_spark_files
 from schemas.ddl.job import DdlType
 from schemas.ddl.schema_change import SchemaChange
 from schemas.ids import Ts
-from sorters.core.lake.errors import LakeOvertakenError
+from sorters.core.lake.errors import LakeOvertakenError, LakeSchemaError
 from sorters.run.lake import table
 from sorters.run.lake.maintenance import compact
 from sorters.run.lake.table import LakeTable
@@ -280,3 +281,28 @@ def test_tag_that_a_table_was_made_behind_stays_though_a_catalog_has_transaction
     again.tables.tag(*unfinished)
     assert [steps.lake.tags("d", table) for table in "ay"] == [{20, 40}, {40}]
     assert steps.rows("y", 40) == []
+
+
+def test_table_that_is_recovered_when_its_lake_table_has_been_anothers_is_refused_before_it_is_emptied(
+    spark: Any, tmp_path: Path
+) -> None:
+    steps = LakeSteps(spark, tmp_path, snapshot(("d", 1, [table_info(11, "c")])))
+    run = steps.run()
+    run.find(10)
+    run.step(10, 30, ("c", [("I", 20, {"id": 1, "v": 1})]), tag=True)
+    created = job(50, DdlType.CREATE_TABLE, schema_id=1, table_id=12, table_info=table_info(12, "c"))
+    query = "recover table by job 40"
+    recovered = job(70, DdlType.RECOVER_TABLE, schema_id=1, table_id=11, query=query, table_info=table_info(11, "c"))
+    run.step(30, 40, ddl=[_dropped(steps, 11, 40)])
+    run.step(40, 50, ddl=[steps.ddl(created)])
+    run.step(50, 60, ("c", [("I", 55, {"id": 2, "v": 2})]), ddl=[_dropped(steps, 12, 60)])
+    change = steps.ddl(recovered)
+    with pytest.raises(LakeSchemaError, match=r"under a name by which no lake table has them.*ignore-txn-start-ts"):
+        run.step(60, 70, ddl=[change])
+    assert steps.rows("c") == [(2, 2)]
+
+    passed = replace(steps, rules={"ignore-txn-start-ts": [69]}).run()
+    passed.find(60)
+    passed.step(60, 70, ddl=[change])
+    passed.step(70, 80, ("c", [("I", 75, {"id": 3, "v": 3})]), tag=True)
+    assert steps.rows("c", 80) == [(3, 3)], "a backfill brings the rest"

@@ -162,10 +162,16 @@ def is_renamed(pre: StoredTable, post: StoredTable) -> bool:
     return (pre.schema, pre.table) != (post.schema, post.table)
 
 
-def filled_columns(pre: TableVersion, post: TableVersion, remade: Container[int] = ()) -> tuple[int, ...]:
-    """Return the offsets of columns that a DDL has added with a default, which rows of before hold without a change.
+def filled_columns(
+    pre: TableVersion, post: TableVersion, remade: Container[int] = (), left: Container[str] = ()
+) -> tuple[int, ...]:
+    """Return the offsets of columns that a DDL has added, whose values in rows of before no change brings: a default,
+    or NULL where the lake table holds others.
 
-    ``remade``: ids of columns that it has made of others.
+    Args:
+        remade: ids of columns that it has made of others.
+        left: lower-case names of fields that the lake table goes on with, also of columns that a filter has let nobody
+            drop.
     """
     known = {column.id for column in pre.columns}
     names = {column.name.lower() for column in pre.columns}
@@ -175,5 +181,5 @@ def filled_columns(pre: TableVersion, post: TableVersion, remade: Container[int]
         if column.id not in known
         and column.id not in remade
         and column.name.lower() not in names
-        and column.absent_value is not None
+        and (column.absent_value is not None or column.name.lower() in left)
     )

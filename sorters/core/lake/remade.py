@@ -55,7 +55,8 @@ class Remade:
     def keeps_values(self, field_id: int, field_type: str, column: LakeColumn) -> bool:
         """Tell whether rows of before, in the field of a former id, surely hold what TiDB has in the column.
 
-        Where the DDL adds the column, and the field is left from one that a filter has let nobody drop, they do.
+        Where the DDL adds the column, and the field is left from one that a filter has let nobody drop, they do: the
+        field is filled then.
         """
         after = next(each for each in self.post.columns if each.id == column.id)
         known = () if self.pre is None else self.pre.columns

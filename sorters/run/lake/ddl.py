@@ -185,7 +185,8 @@ class LakeDdl:
         holds_rows = mode == "upsert" and emptied_at is None
         remade = Remade.by_ddl(change, pre, post)
         evolution = self._evolution(table, post, remade if holds_rows else None)
-        filled = filled_columns(pre, post, remade.former) if pre is not None and holds_rows else ()
+        left = {field.name.lower() for field in table.fields()} - {name.lower() for name, _ in evolution.set_aside}
+        filled = filled_columns(pre, post, remade.former, left) if pre is not None and holds_rows else ()
         table.evolve(evolution, post.table_id, None if filled else post.version, emptied_at)
         if filled:
             self._fill(table, post, filled)
@@ -230,8 +231,11 @@ class LakeDdl:
         def put() -> None:
             for offset in offsets:
                 spec = version.columns[offset]
-                value = lake_array(ConstantColumn(spec, spec.absent_value, 1), lake_type(spec), version.name)[0]
-                self._rows.fill(table.name, spec.name, value.as_py())
+                value = None
+                if spec.absent_value is not None:
+                    column = ConstantColumn(spec, spec.absent_value, 1)
+                    value = lake_array(column, lake_type(spec), version.name)[0].as_py()
+                self._rows.fill(table.name, spec.name, value)
 
         # Each row stands in a file of now then, so that none tells which are from before: a resync ends with it.
         move = resyncing_move(table, self._files, put, table.progress().watermark_ts, None)

@@ -306,3 +306,20 @@ def test_table_that_is_recovered_when_its_lake_table_has_been_anothers_is_refuse
     passed.step(60, 70, ddl=[change])
     passed.step(70, 80, ("c", [("I", 75, {"id": 3, "v": 3})]), tag=True)
     assert steps.rows("c", 80) == [(3, 3)], "a backfill brings the rest"
+
+
+@pytest.mark.parametrize(("default", "former"), [(None, None), ("7", 7)])
+def test_column_that_is_added_where_a_filter_let_nobody_drop_one_of_its_name_holds_none_of_its_values(
+    spark: Any, tmp_path: Path, default: str | None, former: int | None
+) -> None:
+    rules = {"event-filters": [{"matcher": ["d.*"], "ignore-event": ["drop column"]}]}
+    steps = LakeSteps(spark, tmp_path, snapshot(("d", 1, [table_info(11, "c")])), rules=rules)
+    run = steps.run()
+    run.find(10)
+    run.step(10, 30, ("c", [("I", 20, {"id": 1, "v": 100})]))
+    info = table_info(11, "c", columns=[ID])
+    run.step(30, 40, ddl=[steps.ddl(job(40, DdlType.DROP_COLUMN, schema_id=1, table_id=11, table_info=info))])
+    info = table_info(11, "c", columns=[ID, column(3, "v", not_null=default is not None, origin_default=default)])
+    run.step(40, 50, ddl=[steps.ddl(job(50, DdlType.ADD_COLUMN, schema_id=1, table_id=11, table_info=info))])
+    run.step(50, 60, ("c", [("I", 55, {"id": 2, "v": 5})]), tag=True)
+    assert steps.rows("c", 60) == [(1, former), (2, 5)]

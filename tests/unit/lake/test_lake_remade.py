@@ -156,6 +156,15 @@ class _Table:
     def look(self) -> None:
         pass
 
+    def begin(self) -> None:
+        pass
+
+    def is_overtaken(self) -> bool:
+        return False
+
+    def publish(self, *_: object) -> None:
+        pass
+
     def evolve(
         self,
         evolution: Evolution,
@@ -235,11 +244,13 @@ def test_column_that_is_dropped_and_added_again_is_a_new_field() -> None:
     assert dropped.evolved == [Evolution(drops=("v",))]
     added = _follow([], [raw(3, DATETIME)], type_=DdlType.ADD_COLUMN)
     assert added.evolved == [Evolution(adds=(LakeColumn(3, "v", "timestamp"),))]
+    assert not added.filled
 
 
 def test_field_that_a_filter_let_nobody_drop_is_the_column_that_is_added_again() -> None:
     table = _follow([], [raw(3, DATETIME)], type_=DdlType.ADD_COLUMN, laid=[raw(2, DATETIME_6)])
     assert table.evolved == [Evolution(docs=(("v", "tidebus column 3"),))]
+    assert table.filled, "it has none of its values"
 
 
 def test_table_that_a_ddl_empties_takes_any_column_of_its_lake_type() -> None:

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -19,6 +20,7 @@ from sorters.core.feed.scope import table_at, tables_at
 from sorters.core.lake.changes import written_columns
 from sorters.core.lake.columns import key_names, lake_columns
 from sorters.core.lake.commits import LakeProgress, is_torn, may_tag, unfinished_tag
+from sorters.core.lake.errors import LakeSchemaError
 from sorters.core.lake.evolution import check_fields, says_changes
 from sorters.core.lake.resync import TableStep, table_step
 from sorters.run.lake.catalog import LakeCatalog
@@ -91,8 +93,13 @@ class LakeTables:
         return None
 
     def _load(self, ts: Ts, store: SchemaStore) -> list[LakeName]:
-        """Take up those that there are of the tables at a ts; return the names of all."""
-        names = [self._tables.name(store.decoded(stored)) for stored in tables_at(store, ts, self._feed)]
+        """Take up those that there are of the tables at a ts; return the names of all. One that cannot be a lake table
+        is none, and stops nothing before it has rows.
+        """
+        names = []
+        for stored in tables_at(store, ts, self._feed):
+            with suppress(LakeSchemaError):
+                names.append(self._tables.name(store.decoded(stored)))
         self._tables.load(names)
         return names
 

@@ -131,3 +131,13 @@ def test_rename_that_a_restart_reads_again_is_none_of_a_lake_table_that_the_old_
     change = _renamed(store, 30, (12, "c"), c=12)
     _tables("upsert", {}, renamed, created).follow(change, store)
     assert (renamed.evolved, created.evolved) == ([], [])
+
+
+def test_table_whose_name_cannot_be_a_folders_keeps_no_run_from_beginning() -> None:
+    store = snapshot(("d", 1, [table_info(11, "x:y"), table_info(12, "u")]))
+    lake = _tables("upsert", {}, _Table("u", TableId(12)))
+    assert lake.find(Ts(10), store, lambda _: store) is None
+    odd, plain = sorted(store.tables_at(Ts(10)), key=lambda version: version.table_id)
+    assert lake.progress(plain) is not None
+    with pytest.raises(LakeSchemaError, match="a name of a lake table has at most 200 characters"):
+        lake.progress(odd)

@@ -119,9 +119,10 @@ class ReadyTables:
         return replace(feed, encoder=feed.encoder.with_companions(ids))
 
     def _with_topics(self, feed: CompiledFeed, names: set[str]) -> CompiledFeed:
-        if names <= feed.partitions.keys():
+        unknown = names - feed.partitions.keys()  # of others it is known, and here, whether they have grown
+        if not unknown:
             return feed
-        topics = self._topics.ensure(names)
+        topics = self._topics.ensure(unknown)
         limits = {name: topic.message_bytes_max for name, topic in topics.items()}
         return replace(
             feed,

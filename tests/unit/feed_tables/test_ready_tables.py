@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterable
+from dataclasses import replace
 
 import pytest
 
@@ -129,3 +130,16 @@ def test_ready_tables_of_a_protocol_with_watermarks_have_all_topics_at_the_start
     tables = ReadyTables(feed_of("canal-json", extension), broker, None)
     tables.begin(cut(10, 20), None, store, feed_of("canal-json", extension))
     assert broker.topics == topics
+
+
+def test_ready_tables_leave_a_topic_that_has_grown_as_it_is_when_another_is_new() -> None:
+    store = store_of("a")
+    tables = ReadyTables(feed_of("canal-json"), Broker(), None)
+    feed = tables.begin(cut(10, 20), None, store, feed_of("canal-json"))
+    grown = replace(feed, partitions={**feed.partitions, "plain": 6})  # sorters.run.topic_growth
+    info = table_info(101, "b", columns=COLUMNS)
+    store.apply(
+        job(25, DdlType.CREATE_TABLE, schema_id=1, table_id=101, query="CREATE TABLE b (id INT)", table_info=info)
+    )
+    after = tables.begin(cut(20, 30), Ts(20), store, grown)
+    assert after.partitions == {"plain": 6, "d_a": 3, "d_b": 3}

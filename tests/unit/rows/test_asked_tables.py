@@ -3,8 +3,11 @@
 import random
 from dataclasses import replace
 
+import pytest
+
 from schemas.ids import TableId
 from schemas.tidb.table import TableVersion
+from sorters.core.mount.alike_tables import are_alike
 from sorters.core.rows import asked_tables
 from sorters.core.rows.asked_tables import AskedTable, AskedTables
 from tests.support.topics.random_rows import random_table
@@ -62,3 +65,19 @@ def test_forms_that_no_table_has_any_more_are_forgotten_and_those_that_are_left_
     theirs = asked(4)
     tables.note("canal", [theirs], 2 * last)
     assert tables.others("canal", [mine], 2 * last) == [theirs]
+
+
+def test_a_table_is_compared_with_those_of_its_columns_names_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[tuple[TableVersion, TableVersion]] = []
+
+    def counted(one: TableVersion, other: TableVersion) -> bool:
+        compared.append((one, other))
+        return are_alike(one, other)
+
+    monkeypatch.setattr(asked_tables, "are_alike", counted)
+    first, *rest = FORMS[0].columns
+    unlike = [replace(FORMS[0], columns=(replace(first, name=f"c{number}"), *rest)) for number in range(100)]
+    tables = AskedTables()
+    tables.note("canal", [AskedTable(version, "t", b"") for version in unlike], 1)
+    tables.note("canal", [AskedTable(replace(version, table="t2"), "t", b"") for version in unlike], 1)
+    assert len(compared) == 100

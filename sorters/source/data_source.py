@@ -83,8 +83,9 @@ class TideBusReader(DataSourceReader):  # type: ignore[misc] # pyspark's classes
         """Return a task a raw partition.
 
         Raises:
-            NotReachedError: ``endingTs`` is above the frontier.
+            NotReachedError: ``endingTs``, or the image that the read starts at, is above the frontier.
             HistoryLostError: ``startingTs`` is below what the log holds.
+            SourceOptionError: ``endingTs`` is below ``startingTs``, or within the image that the read starts at.
         """
         with contextlib.closing(self._query) as query:
             newest = query.log.border_now()
@@ -97,6 +98,20 @@ class TideBusReader(DataSourceReader):  # type: ignore[misc] # pyspark's classes
             if start.resolved_ts > end.resolved_ts:
                 raise SourceOptionError(
                     "read starts above its end", option="startingTs", seen=start.resolved_ts, ending_ts=end.resolved_ts
+                )
+            image = query.image_from(start)
+            if image is not None and end.resolved_ts < image.upto_ts:  # ranges of keys would be missing
+                if self._options.ending == LATEST:  # the table lags
+                    raise NotReachedError(
+                        "frontier has not reached the end of the table's image",
+                        resolved_ts=end.resolved_ts,
+                        image_upto_ts=image.upto_ts,
+                    )
+                raise SourceOptionError(
+                    "endingTs lies within the table's image; read to where it ends, or above",
+                    option="endingTs",
+                    seen=end.resolved_ts,
+                    image_upto_ts=image.upto_ts,
                 )
             return query.partitions(start, end)
 

@@ -103,14 +103,14 @@ class Query:
 
     def next_end(self, start: SourceOffset) -> SourceOffset:
         """Return where a batch from ``start`` ends; see :meth:`Planner.next_end`."""
-        image = self.planner.image = self._image(start)
+        image = self.planner.image = self.image_from(start)
         end = self.planner.next_end(start.border, self._options.batch_rows_max)
         return end if image is None or end.resolved_ts >= image.upto_ts else replace(end, image=start.image)
 
     def partitions(self, start: SourceOffset, end: SourceOffset) -> list[InputPartition]:
         """Return the tasks of a batch."""
         shape, planner, log = self.shape, self.planner, self.log
-        image = self._image(start)
+        image = self.image_from(start)
         tasks: list[InputPartition] = []
         cut = planner.cut(start.border, end.border)
         if cut is not None:
@@ -132,7 +132,7 @@ class Query:
                     tasks.append(ImagePartition(log.config, log.topics.images, chunk, program))
         return tasks
 
-    def _image(self, start: SourceOffset) -> StartImage | None:
+    def image_from(self, start: SourceOffset) -> StartImage | None:
         """Return the image that the query started at, and has not passed at ``start``."""
         if start.image is None:
             return None

@@ -32,7 +32,7 @@ class RowsReplacedError(BusError):
 
 
 class NotReachedError(BusError):
-    """The frontier has not reached the ``endingTs`` of a read."""
+    """The frontier has not reached the ``endingTs`` of a read, or the end of the image that it starts at."""
 
     code, action = "source.not_reached", Action.RETRY
 

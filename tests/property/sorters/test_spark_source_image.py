@@ -14,16 +14,19 @@ from schemas.changes import Op
 from schemas.ddl.job import DdlType
 from schemas.ids import TableId, Ts
 from schemas.rawlog.ddl_record import DdlRecord
+from schemas.rawlog.frontier import HeldTables
 from schemas.rawlog.image_batch import ImageBatch, ImageRows, ScanName, encode_image_batch
 from schemas.rawlog.images import ImageChunk, ImageState, KeyRange
-from sorters.core.source.errors import NoImageError
+from sorters.core.source.errors import NoImageError, NotReachedError, SourceOptionError
 from sorters.core.source.offsets import SourceOffset
 from sorters.core.source.options import SourceOptions, read_options
 from sorters.core.source.row_shape import RowShape
 from sorters.core.source.table_history import table_at
 from sorters.log.failures import HistoryLostError
 from sorters.source import task as task_module
+from sorters.source.data_source import TideBusReader
 from sorters.source.query import Query, spark_schema
+from sorters.source.task import ImagePartition
 from tests.support.lakes.lake_bank import row
 from tests.support.rawlog.memory_raw_log import MemoryEvents, MemoryLog, MemoryTableLog
 from tests.support.rawlog.raw_log import Change, row_key
@@ -267,3 +270,42 @@ def test_image_from_before_a_table_had_its_name_is_no_start_of_a_query_by_it() -
     start = query.offset_at("image")
     case = Case(log, image, [(21, "insert", 1, 21)], {1: 21})
     assert rows_of(case, query, start, query.next_end(start)) == case.expected
+
+
+def test_read_that_would_end_within_the_image_it_starts_at_is_refused() -> None:
+    """Handles 5 and 6 are scanned at 40: who reads up to 30 would see the table without them."""
+    log, image = MemoryLog(partitions=1), Image()
+    _snapshot(log)
+    log.publish(FIRST_TS)
+    low = image.land(20, 1, _range(None, 4), {row_key(MINE, 1): row(1)})
+    high = image.land(40, 2, _range(4, None), {row_key(MINE, 5): row(5), row_key(MINE, 6): row(6)})
+    log.publish(30)
+    log.publish(39)
+    log.publish(LAST_TS, images=ImageState(version=(1, 1), chunks=(low, high)))
+
+    for ending_ts in (30, 39):
+        with pytest.raises(SourceOptionError, match="image") as raised:
+            _reader(log, ending_ts).partitions()
+        assert raised.value.fields == {"option": "endingTs", "seen": ending_ts, "image_upto_ts": 40}
+    for at_the_end_or_above in (40, 41, None):
+        tasks = _reader(log, at_the_end_or_above).partitions()
+        assert sum(isinstance(task, ImagePartition) for task in tasks) == 2
+
+    lags = HeldTables(tables=(TableId(MINE),), ts=Ts(35), low=(0,))
+    log.publish(LAST_TS + 1, held=(lags,), images=ImageState(version=(1, 1), chunks=(low, high)))
+    with pytest.raises(NotReachedError) as later:
+        _reader(log, None).partitions()
+    assert later.value.fields == {"resolved_ts": 35, "image_upto_ts": 40}
+
+
+def _reader(log: MemoryLog, ending_ts: int | None) -> TideBusReader:
+    given = {"raw": "u", "table": "d.mine", "kafka": "k:1", "startingTs": "image"}
+    options = read_options(given if ending_ts is None else given | {"endingTs": str(ending_ts)}, stream=False)
+    table_log = MemoryTableLog(log, options)
+    table_log.newest()
+    store = table_log.schemas.store
+    reader = TideBusReader(
+        options, spark_schema(RowShape.of(store.decoded(table_at(store, options.table, Ts(LAST_TS)))))
+    )
+    reader._query.__dict__["log"] = table_log
+    return reader

@@ -158,6 +158,9 @@ class MemoryTableLog(TableLog):
         self.schemas.advance(record.ddl_high)
         return end, record
 
+    def close(self) -> None:
+        """Nothing is open."""
+
 
 def table_of(change: Change) -> TableId:
     """Return the physical table of a change's key."""

@@ -38,8 +38,9 @@ PATIENCE_S = 60.0
 """For trouble that may pass, without any progress; a server restarts in less. Then the owner judges."""
 LEAVE_S = 8.0
 """For others to take its partitions over; they begin where it has stopped anyway."""
-STOPPED, FAILED = 0, 1
-"""Exit statuses."""
+DONE, TOLD = 0, 143
+"""Exit statuses. Nothing is left to do: its capture starts none again. It was told to stop (a shell's word for an end
+by SIGTERM): its capture does, unless it said so itself. To other supervisors that is no failure, and 0."""
 VERSION: Final = version("tidebus")
 _OF_THE_SESSION: Final = (LeaseLostError, ZooKeeperError, ZooKeeperUnreachableError)
 """Errors after which nothing is begun anew in the same session."""
@@ -91,7 +92,7 @@ class ProcessorProcess:
         (self._at_once if self._stop.is_set() else self._stop).set()
 
     def run(self) -> int:
-        """Return the process's exit status."""
+        """Return the process's exit status, :data:`DONE` or :data:`TOLD`."""
         options = self._options
         while not self._stop.is_set():
             try:
@@ -101,19 +102,19 @@ class ProcessorProcess:
             except _OF_THE_SESSION as error:
                 log.warning("processor begins anew", extra={"code": error.code, "reason": str(error)})
                 self._stop.wait(1.0)
-        return STOPPED
+        return self._status_when_told()
 
     def _serve(self, session: Session, board: ProcessorBoard) -> int:
         waiting = False
         while not self._stop.is_set():
             wanted = board.look()
             if wanted is None or wanted.info.desired_state == "removed":
-                return STOPPED
+                return DONE
             if not has_processors(wanted.info.sink_uri):
                 raise ConfigError("the changefeed's sink is Kafka, which needs no processor", key="sink-uri")
             if wanted.finished:
                 log.info("all up to the target is applied", extra={"target_ts": wanted.info.target_ts})
-                return STOPPED
+                return DONE
             if wanted.runs:
                 waiting = False
                 self._serve_once(session, board, wanted)
@@ -122,7 +123,10 @@ class ProcessorProcess:
                 waiting = True
                 log.info("changefeed wants no processor now", extra={"changefeed": wanted.info.changefeed_id})
             self._stop.wait(LOOK_S)
-        return STOPPED
+        return self._status_when_told()
+
+    def _status_when_told(self) -> int:
+        return TOLD if self._options.capture else DONE
 
     def _serve_once(self, session: Session, board: ProcessorBoard, wanted: Wanted) -> None:
         try:

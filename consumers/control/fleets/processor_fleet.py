@@ -2,8 +2,9 @@
 
 The processors of all captures share a changefeed's partitions among themselves (:mod:`consumers.processors.run`). A
 child looks by itself whether it is wanted, waits while it is not, and ends when its changefeed is removed or all up to
-its target is applied; here it is only started for each such changefeed, started again when it has died, and stopped
-when the changefeed is gone. When the capture leaves, its children are told at once, so that they hand over as it does.
+its target is applied; here it is only started for each such changefeed, started again when it has died or somebody else
+has stopped it (its exit status says which), and stopped when the changefeed is gone. When the capture leaves, its
+children are told at once, so that they hand over as it does.
 """
 
 import logging
@@ -140,8 +141,9 @@ class ProcessorFleet(Fleet):
         now = time.monotonic()
         if processor.begun_for != run:  # resumed, perhaps after it was finished; or removed and created anew
             processor.begun_for, processor.wait_s, processor.start_at_s = run, AGAIN_FIRST_S, now
-        elif processor.start_at_s is None and processor.child.exit_status() != 0:
-            log.warning("processor has died", extra={"changefeed": name[1], "last": processor.child.tail(4)})
+        elif processor.start_at_s is None and (status := processor.child.exit_status()) != 0:
+            extra = {"changefeed": name[1], "status": status, "last": processor.child.tail(4)}
+            log.warning("processor has ended before its work has", extra=extra)
             processor.start_at_s = now + processor.wait_s
             processor.wait_s = min(2 * processor.wait_s, AGAIN_MAX_S)
         if processor.start_at_s is not None and now >= processor.start_at_s:

@@ -1,6 +1,7 @@
 """Which processors a capture keeps running."""
 
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -121,6 +122,43 @@ def test_processor_fleet_starts_again_what_has_died(fleet: Fleet) -> None:
     fleet.child("a").kill()
     _wait(lambda: fleet.look()["a"])
     assert fleet.child("a").pid != pid
+
+
+TOLD_TO_STOP = """
+import sys
+from types import SimpleNamespace as As
+from consumers.processors import processor as module
+
+class Session:
+    def __init__(self, *_): pass
+    def __enter__(self): return self
+    def __exit__(self, *_): pass
+
+class Board:
+    def __init__(self, *_): print("looks", flush=True)
+    def look(self): return As(info=As(desired_state="normal", sink_uri="mysql://h/", changefeed_id="a"), finished=False,
+                              runs=False)
+
+module.Session, module.ProcessorBoard = Session, Board
+options = module.ProcessorOptions(changefeed_id="a", kafka=None, zookeeper=None, capture="c-1")
+sys.exit(module.run_processor(options, None, None))
+"""
+"""A processor's process, with its handlers of signals, whose changefeed is wanted."""
+
+
+def test_processor_fleet_starts_again_what_somebody_else_has_told_to_stop(fleet: Fleet) -> None:
+    fleet.code = TOLD_TO_STOP
+    fleet.store.infos = [_info("a")]
+    fleet.look()
+    child = fleet.child("a")
+    for begun, number in enumerate((signal.SIGTERM, signal.SIGINT), 1):
+        _wait(lambda begun=begun: child.log.read_text().count("looks") == begun)  # type: ignore[misc]
+        pid = child.pid
+        os.kill(pid, number)
+        _wait(lambda pid=pid: fleet.look()["a"] and child.pid != pid)  # type: ignore[misc]
+    fleet.leave()
+    _wait(lambda: not child.is_running())
+    assert fleet.look() == {"a": False}  # the others have its partitions now
 
 
 def test_processor_fleet_tends_the_others_and_leaves_alone_whose_changefeed_nobody_can_read(

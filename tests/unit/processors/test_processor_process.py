@@ -1,24 +1,25 @@
-"""What becomes of a processor's lock and registration when ZooKeeper fails while a run is left."""
+"""What becomes of a processor's lock and registration when ZooKeeper fails while a run is left; its exit statuses."""
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from consumers.control.changefeeds.processor_nodes import ProcessorInfo
+from consumers.control.changefeeds.processor_nodes import AppliedNode, ProcessorInfo
 from consumers.control.core.replication.messages import Barrier
 from consumers.processors import processor as module
 from consumers.processors.apply.errors import DestinationUnreachableError, RowRefusedError
 from consumers.processors.board import Wanted
 from consumers.processors.core.apply.barriers import Barriers
-from consumers.processors.processor import STOPPED, ProcessorOptions, ProcessorProcess
+from consumers.processors.processor import DONE, ProcessorOptions, ProcessorProcess
 from edges.zookeeper.session import LeaseLostError, ZooKeeperError, ZooKeeperUnreachableError
 from schemas.errors import BusError
 from schemas.ids import CaptureId, Ts, UpstreamId
 from schemas.nodes.changefeed import ChangefeedInfo
+from schemas.sink.topic import life_of
 from schemas.sink_figures import Spread
 
 INFO = ChangefeedInfo(changefeed_id="f", upstream=UpstreamId("u"), sink_uri="mysql://h/", start_ts=Ts(1))
@@ -152,7 +153,7 @@ def run(zookeeper: ZooKeeper, first: Work, patch: pytest.MonkeyPatch) -> list[Wo
     watches = [threading.Timer(10, process.stop) for _ in range(2)]  # the second stop is at once
     for watch in watches:
         watch.start()
-    assert process.run() == STOPPED
+    assert process.run() == DONE
     for watch in watches:
         watch.cancel()
     return works
@@ -191,3 +192,50 @@ def test_processor_tells_what_its_run_has_failed_with_whatever_fails_after_it(
     assert zookeeper.sessions == 1 + len(refusals)
     assert [failure.code for failure in zookeeper.failed] == [code]
     assert (zookeeper.registered, zookeeper.locked) == ({}, None)
+
+
+@dataclass
+class Looks(ZooKeeper):
+    """Where a changefeed is as it is, unless ``on_look`` does something."""
+
+    wanted: Wanted | None = None
+    on_look: Callable[[], None] = lambda: None
+
+    def look(self) -> Wanted | None:  # type: ignore[override] # there may be none
+        self.on_look()
+        return self.wanted
+
+
+PAUSED = Wanted(replace(INFO, desired_state="stopped"), (1, 1), None, None)
+REMOVED = Wanted(replace(INFO, desired_state="removed"), (1, 1), None, None)
+APPLIED = Wanted(
+    replace(INFO, target_ts=Ts(50)),
+    (1, 1),
+    None,
+    AppliedNode(life=life_of(INFO), checkpoint_ts=Ts(50)),
+)
+
+
+@pytest.mark.parametrize(
+    ("capture", "wanted", "is_told", "status"),
+    [
+        ("c-1", PAUSED, True, 143),
+        ("", PAUSED, True, 0),  # a supervisor must not take that for a failure
+        ("c-1", REMOVED, False, 0),
+        ("c-1", None, False, 0),
+        ("c-1", APPLIED, False, 0),
+    ],
+)
+def test_processor_that_was_told_to_stop_says_so_to_the_capture_that_has_started_it(
+    capture: str, wanted: Wanted | None, is_told: bool, status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    zookeeper = Looks(wanted=wanted)
+    monkeypatch.setattr(module, "Session", lambda _: zookeeper)
+    monkeypatch.setattr(module, "ProcessorBoard", lambda *_: zookeeper)
+    options = ProcessorOptions(
+        changefeed_id="f", kafka=cast(Any, None), zookeeper=cast(Any, SimpleNamespace()), capture=capture
+    )
+    process = ProcessorProcess(options, cast(Any, None), cast(Any, None))
+    if is_told:
+        zookeeper.on_look = process.stop
+    assert process.run() == status

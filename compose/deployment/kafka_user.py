@@ -1,4 +1,4 @@
-"""Give Kafka the captures' user and its rights: ``python -m compose.deployment.kafka_user --admin FILE --user FILE``.
+"""Give Kafka the captures' user and rights: ``python -P -m compose.deployment.kafka_user --admin FILE --user FILE``.
 
 Both are files of librdkafka's settings: whoever may alter the cluster, and ``sasl.username`` with ``sasl.password`` of
 the user. Giving them again changes nothing but the password, so this also rotates it.

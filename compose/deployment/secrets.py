@@ -1,4 +1,4 @@
-"""Make the secrets of ``docker-compose.yml`` once: ``python -m compose.deployment.secrets FOLDER``.
+"""Make the secrets of ``docker-compose.yml`` once: ``python -P -m compose.deployment.secrets FOLDER``.
 
 A CA, a certificate for each server and capture, passwords, and the files that name them; a folder for each service,
 which is mounted as it is. Run as root, each folder is given to the user that its service runs as; otherwise the command

@@ -20,7 +20,10 @@ STOP_S = 15.0
 """How long a child may take to end after SIGTERM; a broker flushes and a sorter finishes its batch in well under it."""
 _POLL_S = 0.05
 TAIL_LINES = 12
-TIDEBUS = (sys.executable, "-m", "compose.cli")
+PYTHON = (sys.executable, "-P")
+"""Begins a Python of ours. Without ``-P`` it would take modules from the folder that we were started in before its own:
+code of whoever may write there."""
+TIDEBUS = (*PYTHON, "-m", "compose.cli")
 """Begins a command of our own, whatever is on the PATH."""
 _WHEN_TOLD = ("/bin/sh", "-c", 'read -r go && exec "$@"', "sh")
 """Begins a command when it reads a line. We may be killed between a child's start and the watchdog's knowing of it: the
@@ -89,7 +92,7 @@ class Nursery:
         """Put a process group on the watchdog's list, or take it off."""
         if self._watchdog is None:
             self._watchdog = subprocess.Popen(
-                [sys.executable, "-m", "compose.stack.watchdog"],
+                [*PYTHON, "-m", "compose.stack.watchdog"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,

@@ -3,7 +3,6 @@
 import http.client
 import socket
 import subprocess
-import sys
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from pathlib import Path
 from confluent_kafka import KafkaException
 
 from compose.ports import LOOPBACK, is_listening
-from compose.stack.children import Child, Nursery
+from compose.stack.children import PYTHON, Child, Nursery
 from compose.stack.class_archives import Kind, archive_flags
 from compose.stack.errors import ChildError
 from compose.stack.jars import Say, kafka_jars, pyspark_jars, registry_home
@@ -194,7 +193,7 @@ def start_registry(nursery: Nursery, data: Path, port: int, *, say: Say, archive
 def start_registry_proxy(nursery: Nursery, data: Path, port: int, registry_port: int, secrets: StackSecrets) -> Child:
     """Start what gives the registry TLS and a user."""
     pair = secrets.servers["registry"]
-    command = [sys.executable, "-m", "compose.stack.secure.registry_proxy", "--port", str(port)]
+    command = [*PYTHON, "-m", "compose.stack.secure.registry_proxy", "--port", str(port)]
     command += ["--registry-port", str(registry_port), "--user", REGISTRY_USER, "--cert", pair.cert, "--key", pair.key]
     env = {PASSWORD_ENV: secrets.password("registry")}
     return nursery.start("registry proxy", command, log=data.parent / "logs" / "registry-proxy.log", env=env)

@@ -40,6 +40,7 @@ CODE_ZIP = "tidebus-code.zip"
 LIBRARIES_FOLDER = "tidebus-executors"
 """Where executors look for libraries that are sent to them: the name behind ``#`` in ``spark.archives``."""
 EXECUTOR_PATH = "spark.executorEnv.PYTHONPATH"
+EXECUTOR_SAFE_PATH = "spark.executorEnv.PYTHONSAFEPATH"
 EXECUTOR_REDACTION = f"spark.executorEnv.{REDACT_VARIABLE}"
 DRIVER_MEMORY = "1500m"
 """Heap of the one JVM of ``local[n]``: sorts spill to disk, so more only makes fewer spills."""
@@ -187,6 +188,8 @@ def _settings(master: str, app: str, data_dir: Path, driver_memory: str) -> dict
         "spark.python.daemon.module": python_daemon.MODULE,
         "spark.driver.extraJavaOptions": f"{jvm_options(local=local)} {os.environ.get(SPARK_JVM_ENV, '')}".strip(),
         EXECUTOR_REDACTION: redaction().value,
+        # Workers of local[n], too, which work where the JVM does: under spark-submit in any folder.
+        EXECUTOR_SAFE_PATH: "1",
     }
     if local:
         settings |= {

@@ -90,6 +90,10 @@ def test_worker_when_forked_then_has_what_tasks_need_and_is_frozen(jobs: TaskJob
     assert loaded == "confluent_kafka,pyarrow,sorters.core.rows.pipeline"
 
 
+def test_worker_takes_no_module_from_the_folder_it_works_in(jobs: TaskJobs) -> None:
+    assert jobs.answers(task_work.safe_path, 1) == [b"True"]
+
+
 def test_worker_when_its_task_ends_then_runs_the_next(jobs: TaskJobs) -> None:
     for _ in range(4):
         answers = jobs.answers(task_work.process_id, 8)

@@ -37,6 +37,11 @@ def module_facts(number: int) -> bytes:
     return f"{gc.get_freeze_count()} {spec.name} {','.join(loaded)}".encode()
 
 
+def safe_path(number: int) -> bytes:
+    """Answer whether the worker leaves its folder's modules alone."""
+    return str(sys.flags.safe_path).encode()
+
+
 def fail(number: int) -> bytes:
     """Raise an error of ours in the second task."""
     if number == 1:

@@ -1,4 +1,6 @@
-"""Children that are killed with their parent, with nobody else in their place, and before the watchdog knows them."""
+"""Children that are killed with their parent, with nobody else in their place, and before the watchdog knows them; and
+whose modules they take.
+"""
 
 import signal
 import subprocess
@@ -6,11 +8,15 @@ import sys
 import time
 import uuid
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import psutil
+import pytest
 
-from compose.stack.children import Nursery
+from compose.stack.children import TIDEBUS, Nursery
 from compose.stack.groups import signal_group, started_at
+from compose.stack.parts import start_registry_proxy
 
 PARENT = """
 import os, signal, sys
@@ -41,6 +47,31 @@ def _with(mark: str) -> list[list[str]]:
         except (psutil.NoSuchProcess, psutil.AccessDenied):
             continue
     return [command for command in matching if mark in command]
+
+
+def test_children_take_no_module_from_the_folder_that_we_were_started_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("click", "compose", "signal", "time"):
+        (tmp_path / f"{module}.py").write_text("raise SystemExit(77)")
+    monkeypatch.chdir(tmp_path)
+    with Nursery() as nursery:
+        child = nursery.start("command", [*TIDEBUS, "capture", "--help"], log=tmp_path / "log")
+        assert child.wait(DEADLINE_S) == 0, child.tail()
+        assert nursery._watchdog is not None and nursery._watchdog.poll() is None
+
+
+def test_registrys_proxy_takes_no_module_from_the_folder_that_we_were_started_in(tmp_path: Path) -> None:
+    """Without its arguments it says which it needs: it was found, and nothing else in its place."""
+    (tmp_path / "argparse.py").write_text("raise SystemExit(77)")
+    started: list[list[str]] = []
+    nursery = SimpleNamespace(start=lambda _, command, **__: started.append(command))
+    pair = SimpleNamespace(cert="cert", key="key")
+    secrets = SimpleNamespace(servers={"registry": pair}, password=lambda _: "secret")
+    start_registry_proxy(cast(Any, nursery), tmp_path, 1, 2, cast(Any, secrets))
+    command = started[0][: started[0].index("--port")]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=DEADLINE_S)
+    assert ran.returncode == 2 and "--port" in ran.stderr
 
 
 def test_group_whose_id_is_another_processes_by_now_is_left_alone(tmp_path: Path) -> None:

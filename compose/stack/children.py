@@ -1,6 +1,7 @@
 """Child processes that never outlive us: each in its own process group, known to the watchdog, with its own log."""
 
 import contextlib
+import logging
 import os
 import signal
 import subprocess
@@ -15,6 +16,8 @@ from compose.log_files import opener
 from compose.stack.child_logs import turn_over
 from compose.stack.errors import ChildError
 from compose.stack.groups import signal_group, started_at
+
+log = logging.getLogger(__name__)
 
 STOP_S = 15.0
 """How long a child may take to end after SIGTERM; a broker flushes and a sorter finishes its batch in well under it."""
@@ -74,10 +77,7 @@ class Nursery:
         """Stop every child, last started first, then let the watchdog go."""
         while self._children:
             self._children.pop().stop()
-        if self._watchdog is not None and self._watchdog.stdin is not None:
-            self._watchdog.stdin.close()
-            self._watchdog.wait()
-            self._watchdog = None
+        self._end_watchdog()
 
     def stop_together(self, grace_s: float) -> None:
         """Stop every child, all told first and given ``grace_s`` in all; then let the watchdog go."""
@@ -89,8 +89,20 @@ class Nursery:
         self.stop()
 
     def tell_watchdog(self, line: str) -> None:
-        """Put a process group on the watchdog's list, or take it off."""
-        if self._watchdog is None:
+        """Put a process group on the watchdog's list, or take it off.
+
+        Of one that has died, whatever ended it, another takes over all that runs.
+
+        Raises:
+            OSError: there is no room for another.
+        """
+        if self._watchdog is not None and self._say(self._watchdog, line):
+            return
+        running = [child.pid for child in self._children if child.is_running()]
+        if running and self._watchdog is not None:
+            log.warning("watchdog of children has died; another takes over")
+        self._end_watchdog()
+        if running:
             self._watchdog = subprocess.Popen(
                 [*PYTHON, "-m", "compose.stack.watchdog"],
                 stdin=subprocess.PIPE,
@@ -99,10 +111,24 @@ class Nursery:
                 text=True,
                 start_new_session=True,
             )
-        assert self._watchdog.stdin is not None
-        with contextlib.suppress(BrokenPipeError):
-            self._watchdog.stdin.write(line + "\n")
-            self._watchdog.stdin.flush()
+            self._say(self._watchdog, "\n".join(f"add {pid}" for pid in running))
+
+    def _say(self, watchdog: "subprocess.Popen[str]", line: str) -> bool:
+        """Tell the watchdog; return whether it lives."""
+        assert watchdog.stdin is not None
+        try:
+            watchdog.stdin.write(line + "\n")
+            watchdog.stdin.flush()
+        except BrokenPipeError:
+            return False
+        return watchdog.poll() is None
+
+    def _end_watchdog(self) -> None:
+        watchdog, self._watchdog = self._watchdog, None
+        if watchdog is not None and watchdog.stdin is not None:
+            with contextlib.suppress(BrokenPipeError):  # it has died, and what it was told last is in our buffer
+                watchdog.stdin.close()
+            watchdog.wait()
 
 
 @dataclass(kw_only=True)
@@ -228,7 +254,8 @@ class Child:
             self._kill_group()
             self._process.wait()
         self._kill_group()  # what it left behind
-        self.nursery.tell_watchdog(f"remove {self.pid}")
+        with contextlib.suppress(OSError):  # no room for another watchdog: whoever is started next asks again
+            self.nursery.tell_watchdog(f"remove {self.pid}")
 
     def _kill_group(self) -> None:
         signal_group(self.pid, self._started, signal.SIGKILL)

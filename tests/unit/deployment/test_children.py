@@ -26,6 +26,23 @@ from compose.stack.children import Nursery
 Nursery.tell_watchdog = lambda self, line: os.kill(os.getpid(), signal.SIGKILL)
 Nursery().start("child", [sys.executable, "-c", "import time; time.sleep(600)", sys.argv[1]], log=Path(os.devnull))
 """
+ORPHANS = """
+import os, signal, sys, time
+from pathlib import Path
+from compose.stack.children import Nursery
+
+def start():
+    command = [sys.executable, "-c", "import time; time.sleep(600)", sys.argv[1]]
+    return nursery.start("child", command, log=Path(os.devnull))
+
+nursery = Nursery()
+first = start()
+nursery._watchdog.kill()
+nursery._watchdog.wait()
+second = start()
+assert first.is_running() and second.is_running()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
 DEADLINE_S = 60.0
 
 
@@ -33,6 +50,37 @@ def test_child_whose_parent_is_killed_before_the_watchdog_knows_of_it_does_not_b
     mark = f"child-{uuid.uuid4()}"
     parent = subprocess.run([sys.executable, "-c", PARENT, mark], timeout=DEADLINE_S)
     assert parent.returncode == -9
+    _wait_for_the_end_of(mark)
+
+
+def test_children_of_a_killed_parent_end_though_their_first_watchdog_had_died() -> None:
+    """The out-of-memory killer's work, say: the next start sees it, and another watches over all children."""
+    mark = f"child-{uuid.uuid4()}"
+    parent = subprocess.run([sys.executable, "-c", ORPHANS, mark], timeout=DEADLINE_S)
+    assert parent.returncode == -9
+    _wait_for_the_end_of(mark)
+
+
+@pytest.mark.parametrize("others", [0, 1])
+def test_nursery_whose_watchdog_has_died_stops_its_children_and_says_so_once(
+    others: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    nursery = Nursery()
+    children = [
+        nursery.start(f"sleeper {number}", ["sleep", "60"], log=tmp_path / "log") for number in range(2 + others)
+    ]
+    assert nursery._watchdog is not None
+    nursery._watchdog.kill()
+    nursery._watchdog.wait()
+    if others:
+        children.pop().discard(0.0)
+        assert nursery._watchdog is not None and nursery._watchdog.poll() is None
+    nursery.stop()
+    assert not any(child.is_running() for child in children)
+    assert [record.message for record in caplog.records] == ["watchdog of children has died; another takes over"]
+
+
+def _wait_for_the_end_of(mark: str) -> None:
     deadline = time.monotonic() + DEADLINE_S
     while left := _with(mark):
         assert time.monotonic() < deadline, left

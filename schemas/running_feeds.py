@@ -7,6 +7,7 @@ prepares, and waits for others most of that time); only zeros: it is idle. The p
 ends, so its capture reads there which changefeeds were at work when it died, or that it stands still.
 """
 
+import hashlib
 import mmap
 import re
 import struct
@@ -21,6 +22,7 @@ SLOT_BYTES: Final = 288
 """Namespace and id have at most 128 bytes each."""
 THREAD_BYTES: Final = 8
 SLOTS_MAX: Final = 65_536
+_FILE_PART_BYTES_MAX: Final = 200
 _ONLY_PREPARES: Final = 1 << 63
 _BEATS: Final = struct.Struct(">Q")
 FeedName = tuple[str, str]
@@ -45,12 +47,20 @@ class RunningFileError(BusError):
 
 def running_file(data_dir: Path, service: str) -> Path:
     """Return where the service of this id, with this data folder, keeps the file."""
-    return data_dir / f"running-{service}"
+    return data_dir / f"running-{_file_part(service)}"
 
 
 def crash_file(data_dir: Path, service: str) -> Path:
     """Return where that service lets Python's handler of fatal signals (:mod:`faulthandler`) write."""
-    return data_dir / f"running-{service}.crash"
+    return data_dir / f"running-{_file_part(service)}.crash"
+
+
+def _file_part(service: str) -> str:
+    """Return what stands for a service in names of files, which have at most 255 bytes: in the id of one that runs a
+    single changefeed are that one's namespace and id.
+    """
+    name = service.encode()
+    return service if len(name) <= _FILE_PART_BYTES_MAX else hashlib.sha256(name).hexdigest()
 
 
 class RunningFeeds:

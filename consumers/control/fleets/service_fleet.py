@@ -342,4 +342,4 @@ def _how(status: int | None) -> str:
 
 def service_log(data_dir: Path, name: FeedName | None = None) -> Path:
     """Return the log of a capture's shared service, or of a changefeed's own."""
-    return data_dir / "sorters" / ("service.log" if name is None else ".".join(name) + ".log")
+    return data_dir.joinpath("sorters", *(name or ()), "service.log")

@@ -4,11 +4,15 @@ import os
 import signal
 import subprocess
 import sys
+import uuid
 from pathlib import Path
 
 import pytest
 
+from consumers.control.core.changefeeds.service_plan import dedicated_id
+from consumers.control.fleets.service_fleet import service_log
 from schemas.errors import InvariantBrokenError
+from schemas.nodes.changefeed import ID_CHARS_MAX
 from schemas.running_feeds import (
     SLOT_BYTES,
     RunningFeeds,
@@ -128,3 +132,20 @@ for slot, name in enumerate(("a", "poison", "b")):
     assert crashed is not None
     assert threads[crashed] == ("default", "poison")
     assert read_crashed_thread(tmp_path / "absent") is None
+
+
+def test_files_of_services_of_the_longest_ids_that_changefeeds_may_have_can_be_made_and_are_each_ones_own(
+    tmp_path: Path,
+) -> None:
+    namespace, home = "n" * ID_CHARS_MAX, str(uuid.uuid4())
+    names = [(namespace, "f" * (ID_CHARS_MAX - 1) + last) for last in "ab"]
+    services = [dedicated_id(home, name) for name in names]
+    for slot, service in enumerate(services):
+        with RunningFeeds(running_file(tmp_path, service), 2) as running:
+            running.note(slot, names[slot])
+        crash_file(tmp_path, service).touch()
+        log = service_log(tmp_path, names[slot])
+        log.parent.mkdir(parents=True)
+        log.with_name(f"{log.name}.1").touch()
+    assert [read_threads(running_file(tmp_path, service))[0].name for service in services] == names
+    assert len([file for file in tmp_path.rglob("*") if file.is_file()]) == 6

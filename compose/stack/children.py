@@ -15,7 +15,8 @@ from typing import IO
 from compose.log_files import opener
 from compose.stack.child_logs import turn_over
 from compose.stack.errors import ChildError
-from compose.stack.groups import signal_group, started_at
+from compose.stack.groups import signal_group
+from edges.process_marks import started_at
 
 log = logging.getLogger(__name__)
 

@@ -2,19 +2,8 @@
 
 import contextlib
 import os
-from pathlib import Path
 
-_STARTED = 19
-"""Place of the start time (clock ticks since boot) in ``/proc/PID/stat``, behind the name in brackets: field 22."""
-
-
-def started_at(pid: int) -> int | None:
-    """Return when a process was started, in units of this machine's own; None: there is none, or nobody can tell."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-        return int(stat.rpartition(")")[2].split()[_STARTED])
-    except (OSError, ValueError, IndexError):
-        return None
+from edges.process_marks import started_at
 
 
 def signal_group(pid: int, started: int | None, number: int) -> None:

@@ -10,7 +10,8 @@ import signal
 import sys
 import time
 
-from compose.stack.groups import signal_group, started_at
+from compose.stack.groups import signal_group
+from edges.process_marks import started_at
 
 GRACE_S = 1.0
 """Between asking and killing; Spark's Python workers end by themselves when their JVM does."""

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edges.process_marks import is_of_dead, process_mark
 from schemas.errors import BusError
 from schemas.redaction import REDACT_VARIABLE, Redaction, redaction
 from sorters.log.failures import SparkStartError, bus_error
@@ -117,6 +118,7 @@ def create_session(
         settings["spark.ui.enabled"] = "false"
         extra = {"variable": LOCAL_IP_ENV}
         log.warning("spark has no UI: spark-submit was started without an address for it", extra=extra)
+    _clear_spark_folder(data_dir.resolve() / "spark")
     with contextlib.chdir(_jvm_folder(data_dir.resolve())):
         session = _started(lambda: _session(settings))
     # A task's failure is logged with the text of the exception, which may quote a row.
@@ -194,7 +196,7 @@ def _settings(master: str, app: str, data_dir: Path, driver_memory: str) -> dict
     if local:
         settings |= {
             # On a cluster the executors' machines know where they have room.
-            "spark.local.dir": str(data_dir / "spark"),
+            "spark.local.dir": str(data_dir / "spark" / process_mark()),
             "spark.driver.bindAddress": LOOPBACK,
             # Its one executor is the driver. Missed for two minutes, as after a suspension, it would be given up, and
             # register anew where nobody listens, every ten seconds, with a stack in the log.
@@ -235,6 +237,18 @@ def _with_code(path: str) -> str:
     """Return a ``PYTHONPATH`` of executors that has our code in it, also where one is given."""
     ours = (CODE_ZIP, LIBRARIES_FOLDER)
     return ":".join([*ours, *(part for part in path.split(":") if part and part not in ours)])
+
+
+def _clear_spark_folder(folder: Path) -> None:
+    """Remove what JVMs have left behind that were killed: of processes that have ended, and an earlier one of this one.
+
+    A JVM that lives, with or without a session, goes on to use what it has made.
+    """
+    from pyspark import SparkContext
+
+    for each in folder.glob("*"):
+        if is_of_dead(each.name) or (each.name == process_mark() and SparkContext._gateway is None):
+            shutil.rmtree(each, ignore_errors=True)
 
 
 def _jvm_folder(data_dir: Path) -> Path:

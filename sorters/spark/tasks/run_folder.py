@@ -16,6 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from edges.process_marks import is_of_dead, is_running, process_mark
 from sorters.log.failures import RunFolderError
 
 _PREFIX = "tidebus-runs-"
@@ -32,7 +33,7 @@ def run_folder(parent: Path) -> Iterator[str]:
     """
     with _writing(parent):
         parent.mkdir(parents=True, exist_ok=True)
-        folder = tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=parent)
+        folder = tempfile.mkdtemp(prefix=f"{_PREFIX}{process_mark()}-", dir=parent)
     try:
         yield folder
     finally:
@@ -40,20 +41,12 @@ def run_folder(parent: Path) -> Iterator[str]:
 
 
 def clear_run_folders(parent: Path) -> None:
-    """Remove what processes that were killed have left behind."""
+    """Remove what processes that were killed have left behind, also one that had our id before us."""
     for folder in parent.glob(f"{_PREFIX}*"):
-        if not _is_alive(int(folder.name.removeprefix(_PREFIX).split("-")[0])):
+        mark = folder.name.removeprefix(_PREFIX).rpartition("-")[0]
+        # Without a start: of a version that named the id alone.
+        if is_of_dead(mark) or (mark.isdecimal() and (int(mark) == os.getpid() or not is_running(int(mark)))):
             shutil.rmtree(folder, ignore_errors=True)
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
-    return True
 
 
 class RunFile:

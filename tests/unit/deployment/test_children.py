@@ -15,8 +15,9 @@ import psutil
 import pytest
 
 from compose.stack.children import TIDEBUS, Nursery
-from compose.stack.groups import signal_group, started_at
+from compose.stack.groups import signal_group
 from compose.stack.parts import start_registry_proxy
+from edges.process_marks import started_at
 
 PARENT = """
 import os, signal, sys

@@ -7,9 +7,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from edges.process_marks import started_at
 from schemas.errors import Action
 from sorters.log.failures import RunFolderError, WorkerError, bus_error, worker_error
-from sorters.spark.tasks.run_folder import RunFile, RunFiles, run_folder
+from sorters.spark.tasks.run_folder import RunFile, RunFiles, clear_run_folders, run_folder
 
 
 def test_runs_are_read_where_they_were_written(tmp_path: Path) -> None:
@@ -20,6 +21,21 @@ def test_runs_are_read_where_they_were_written(tmp_path: Path) -> None:
         assert [files.block(each).to_pybytes() for each in references] == [b"first", b"", b"third" * 100]
         files.release()
     assert list((tmp_path / "runs").iterdir()) == []
+
+
+def test_folders_of_processes_that_are_gone_are_removed_also_of_one_that_had_our_id(tmp_path: Path) -> None:
+    """In a container a service often has the id that the one before had."""
+    mine, started = os.getpid(), started_at(os.getpid())
+    assert started is not None
+    gone = [f"{mine}-{started - 1}-aaaa1111", f"{2**22 + 1}-5-aaaa1111", f"{mine}-aaaa1111", f"{2**22 + 1}-12345678"]
+    for name in gone:
+        (tmp_path / f"tidebus-runs-{name}").mkdir()
+        (tmp_path / f"tidebus-runs-{name}" / "runs").write_bytes(b"block")
+    parents = tmp_path / f"tidebus-runs-{os.getppid()}-aaaa1111"
+    parents.mkdir()  # of a version that named no start, and whose process lives
+    with run_folder(tmp_path) as folder:
+        clear_run_folders(tmp_path)
+        assert set(tmp_path.iterdir()) == {Path(folder), parents}
 
 
 def test_full_disk_is_named_and_tried_again(tmp_path: Path) -> None:

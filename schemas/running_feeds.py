@@ -7,6 +7,7 @@ prepares, and waits for others most of that time); only zeros: it is idle. The p
 ends, so its capture reads there which changefeeds were at work when it died, or that it stands still.
 """
 
+import contextlib
 import hashlib
 import mmap
 import re
@@ -53,6 +54,20 @@ def running_file(data_dir: Path, service: str) -> Path:
 def crash_file(data_dir: Path, service: str) -> Path:
     """Return where that service lets Python's handler of fatal signals (:mod:`faulthandler`) write."""
     return data_dir / f"running-{_file_part(service)}.crash"
+
+
+def remove_files(data_dir: Path, service: str) -> None:
+    """Remove both files of a service that has ended, where they are."""
+    for file in (running_file(data_dir, service), crash_file(data_dir, service)):
+        with contextlib.suppress(OSError):  # as good as there: nobody reads them any more
+            file.unlink(missing_ok=True)
+
+
+def remove_all_files(data_dir: Path) -> None:
+    """Remove these files of all services, as long as none that matters has begun."""
+    for file in data_dir.glob("running-*"):
+        with contextlib.suppress(OSError):
+            file.unlink(missing_ok=True)
 
 
 def _file_part(service: str) -> str:

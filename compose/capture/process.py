@@ -43,7 +43,7 @@ def run_capture(options: CaptureOptions, stopping: threading.Event | None = None
     with (
         stop_signals(stopping, at_once),
         _session_file(options) as sessions,
-        running_services(options) as services,
+        running_services(options, is_heir=sessions is not None and sessions.is_held) as services,
         _api(options) as api,
     ):
         with quick_imports():  # only now, as the service, which has as much to import, is on its way already

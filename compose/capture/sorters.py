@@ -34,13 +34,18 @@ def bus_addresses(options: CaptureOptions, kafka: KafkaAccess | None) -> BusAddr
 
 
 @contextlib.contextmanager
-def running_services(options: CaptureOptions) -> Iterator[ServiceFleet | None]:
-    """Run the services of a capture's process while inside; None: it runs none."""
+def running_services(options: CaptureOptions, *, is_heir: bool) -> Iterator[ServiceFleet | None]:
+    """Run the services of a capture's process while inside; None: it runs none.
+
+    Args:
+        is_heir: see :class:`ServiceFleet`.
+    """
     if options.sorters.master == BY_HAND:
         yield None
         return
     addresses = bus_addresses(options, options.sorter_kafka)
-    with ServiceFleet(ZkPaths(options.cluster), addresses, Nursery(), TIDEBUS, options.sorters) as fleet:
+    paths = ZkPaths(options.cluster)
+    with ServiceFleet(paths, addresses, Nursery(), TIDEBUS, options.sorters, is_heir=is_heir) as fleet:
         yield fleet
 
 

@@ -50,6 +50,11 @@ class SessionFile:
             return
         self._file = file
 
+    @property
+    def is_held(self) -> bool:
+        """Whether this process has the file: no other capture that lives has the folder then."""
+        return self._file >= 0
+
     def end_former(self, access: ZooKeeperAccess, timeout_s: float) -> bool:
         """End the session that is noted, if there is one and it stands; tell whether it did.
 

@@ -37,6 +37,8 @@ from schemas.running_feeds import (
     read_beats,
     read_crashed_thread,
     read_threads,
+    remove_all_files,
+    remove_files,
     running_file,
 )
 
@@ -91,11 +93,15 @@ class ServiceFleet(Fleet):
         children: ChildStarter,
         command: Sequence[str],
         settings: SorterSettings,
+        *,
+        is_heir: bool = False,
     ) -> None:
-        """``command`` begins a command of the bus."""
+        """``command`` begins a command of the bus; ``is_heir``: no other capture has the data folder, so that what such
+        services have left in it is of dead ones.
+        """
         super().__init__(children, settings.data_dir, "sorters")
         self._paths, self._nodes, self._addresses = paths, ServicePaths(paths), addresses
-        self._program, self._settings = command, settings
+        self._program, self._settings, self._is_heir = command, settings, is_heir
         self.service_id = str(uuid.uuid4())
         """The shared service's: it stays as long as this process."""
         self._services = {self.service_id: _Service(self.service_id, None)}
@@ -111,6 +117,8 @@ class ServiceFleet(Fleet):
 
     def start(self) -> None:
         """Begin to look."""
+        if self._is_heir:
+            remove_all_files(self._folder())
         self._thread.start()
 
     def stop(self) -> None:
@@ -119,6 +127,8 @@ class ServiceFleet(Fleet):
         if self._thread.ident is not None:
             self._thread.join()
         self._children.stop_together(STOP_S)
+        for service in self._services:
+            remove_files(self._folder(), service)
         self._services.clear()
         self._remove_folder()
 
@@ -180,6 +190,7 @@ class ServiceFleet(Fleet):
         if child is None:
             if known.kill_at_s is not None:
                 del self._services[known.service]
+                remove_files(self._folder(), known.service)
             elif now_s >= known.start_at_s:
                 try:
                     self._start(known)

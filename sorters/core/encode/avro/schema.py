@@ -9,6 +9,7 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -204,15 +205,25 @@ def _default_value(column: ColumnVersion, modes: AvroModes) -> str | int | float
         number = int(text)
         return number - (1 << 64) if tp is MysqlType.BIGINT and number >= 1 << 63 else number
     if tp in {MysqlType.FLOAT, MysqlType.DOUBLE}:
-        # A FLOAT's is the nearest float, with all the digits that tell it as a double: Go's ParseFloat(v, 32).
-        kind = pa.float32() if tp is MysqlType.FLOAT else pa.float64()
-        value = float(pa.scalar(text.strip().removeprefix("+")).cast(kind).as_py())
-        if not math.isfinite(value):
-            raise ValueError(text)
-        return value
+        return _float_default(text, tp is MysqlType.FLOAT)
     # Go's json writes []byte in base64. By Avro's own rule these characters are the bytes, but so TiCDC registers them.
     if tp is MysqlType.BIT:
         return base64.b64encode(text.encode("latin-1")).decode()
     if tp in STRING_TYPES and column.binary:
         return base64.b64encode(text.encode("utf-8", "surrogateescape")).decode()
     return text
+
+
+@lru_cache(maxsize=4_096)  # asked for each value of a few rows
+def _float_default(text: str, is_float: bool) -> float:
+    """Return the number; a FLOAT's is the nearest float, with all the digits that tell it as a double: Go's
+    ParseFloat(v, 32).
+
+    Raises:
+        ValueError: it is none, or not finite.
+    """
+    kind = pa.float32() if is_float else pa.float64()
+    value = float(pa.scalar(text.strip().removeprefix("+")).cast(kind).as_py())
+    if not math.isfinite(value):
+        raise ValueError(text)
+    return value

@@ -70,9 +70,9 @@ def test_forms_that_no_table_has_any_more_are_forgotten_and_those_that_are_left_
 def test_a_table_is_compared_with_those_of_its_columns_names_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     compared: list[tuple[TableVersion, TableVersion]] = []
 
-    def counted(one: TableVersion, other: TableVersion) -> bool:
-        compared.append((one, other))
-        return are_alike(one, other)
+    def counted(form: TableVersion, version: TableVersion) -> bool:
+        compared.append((form, version))
+        return are_alike(form, version)
 
     monkeypatch.setattr(asked_tables, "are_alike", counted)
     first, *rest = FORMS[0].columns

@@ -17,7 +17,7 @@ from schemas.json_text import read_int, read_json, read_text
 from schemas.nodes.creation_zone import noted_zone
 from schemas.nodes.failures import ChangefeedError as ChangefeedError
 from schemas.nodes.failures import SorterFailure as SorterFailure
-from schemas.nodes.failures import error_json, read_error, read_failure
+from schemas.nodes.failures import error_keys, read_error, read_failure
 
 ChangefeedState = Literal["normal", "warning", "pending", "failed", "stopped", "finished", "removed"]
 _STATES: Final[frozenset[ChangefeedState]] = frozenset(get_args(ChangefeedState))
@@ -262,13 +262,12 @@ def decode_changefeed_info(node: bytes) -> ChangefeedInfo:
 
 def encode_changefeed_status(status: ChangefeedStatus) -> bytes:
     """Return the node's bytes."""
-    error, failure = status.error, status.failure
     return json.dumps(
         {
             "state": status.state,
             "checkpoint_ts": status.checkpoint_ts,
             "resolved_ts": status.resolved_ts,
-            "error": error and error_json(error),
+            **error_keys("error", status.error),
             "rows_total": status.rows_total,
             "corrupt_rows_total": status.corrupt_rows_total,
             **({"damaged_records_total": status.damaged_records_total} if status.damaged_records_total else {}),
@@ -277,7 +276,7 @@ def encode_changefeed_status(status: ChangefeedStatus) -> bytes:
             "batch_rows": status.batch_rows,
             "batch_s": status.batch_s,
             "last_synced_ts": status.last_synced_ts,
-            "failure": failure and error_json(failure),
+            **error_keys("failure", status.failure),
             "sorter_deaths": status.sorter_deaths,
             **({"dml_errors": status.dml_errors} if status.dml_errors else {}),
             **({"ddl_errors": status.ddl_errors} if status.ddl_errors else {}),
@@ -301,7 +300,7 @@ def decode_changefeed_status(node: bytes) -> ChangefeedStatus:
             state=_state(raw["state"]),
             checkpoint_ts=_ts(raw["checkpoint_ts"]),
             resolved_ts=_ts(raw["resolved_ts"]),
-            error=read_error(raw["error"]) if raw["error"] else None,
+            error=read_error(raw),
             rows_total=_count(raw["rows_total"]),
             corrupt_rows_total=_count(raw.get("corrupt_rows_total", 0)),
             damaged_records_total=_count(raw.get("damaged_records_total", 0)),
@@ -311,7 +310,7 @@ def decode_changefeed_status(node: bytes) -> ChangefeedStatus:
             batch_s=_seconds(raw["batch_s"]),
             # Absent from nodes of earlier versions.
             last_synced_ts=_ts(raw.get("last_synced_ts", 0)),
-            failure=read_failure(raw["failure"]) if raw.get("failure") else None,
+            failure=read_failure(raw),
             sorter_deaths=_count(raw.get("sorter_deaths", 0)),
             dml_errors=_count(raw.get("dml_errors", 0)),
             ddl_errors=_count(raw.get("ddl_errors", 0)),

@@ -36,7 +36,7 @@ class ChangefeedError:
     time: str
     """RFC 3339."""
     ddl: StoppingDdl | None = None
-    """What has stopped it. Versions before take it away when they write the node."""
+    """What has stopped it. It stands beside the error in the node (:func:`error_keys`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,42 +74,62 @@ def stopping_ddl(error: BusError) -> StoppingDdl | None:
     )
 
 
-def error_json(error: ChangefeedError | SorterFailure) -> dict[str, object]:
-    """Return an error's place in a node, without what is not said: nodes stay as versions before write them."""
-    return {name: value for name, value in asdict(error).items() if value is not None}
+def error_keys(key: str, error: ChangefeedError | SorterFailure | None) -> dict[str, object]:
+    """Return what a status has of an error under ``key``; its DDL has a key beside it.
+
+    Version 45ec899 refuses a whole status for one more key within an error. A key of the status itself it passes over,
+    and takes away when it writes the node.
+    """
+    if error is None:
+        return {key: None}
+    fields = asdict(error)
+    ddl = fields.pop("ddl")
+    return {key: fields} if ddl is None else {key: fields, _ddl_key(key): ddl}
 
 
-def read_error(raw: Any) -> ChangefeedError:
-    """Read :func:`error_json`.
+def read_error(status: Any) -> ChangefeedError | None:
+    """Read :func:`error_keys`; None: there is no error.
 
     Raises:
         ValueError, KeyError, TypeError: it is none.
     """
+    raw = status["error"]
+    if not raw:
+        return None
     return ChangefeedError(
         code=read_text(raw["code"]),
         message=read_text(raw["message"]),
         time=read_text(raw["time"]),
-        ddl=_read_ddl(raw.get("ddl")),
+        ddl=_read_ddl(status, "error"),
     )
 
 
-def read_failure(raw: Any) -> SorterFailure:
-    """Read :func:`error_json`.
+def read_failure(status: Any) -> SorterFailure | None:
+    """Read :func:`error_keys`; None: there is no failure, as in nodes of earlier versions.
 
     Raises:
         ValueError, KeyError, TypeError: it is none.
     """
+    raw = status.get("failure")
+    if not raw:
+        return None
     return SorterFailure(
         epoch=read_int(raw["epoch"], bits=_TS_BITS),
         code=read_text(raw["code"]),
         message=read_text(raw["message"]),
         time=read_text(raw["time"]),
         may_heal=read_bool(raw["may_heal"]),
-        ddl=_read_ddl(raw.get("ddl")),
+        ddl=_read_ddl(status, "failure"),
     )
 
 
-def _read_ddl(raw: Any) -> StoppingDdl | None:
+def _ddl_key(key: str) -> str:
+    return f"{key}_ddl"
+
+
+def _read_ddl(status: Any, key: str) -> StoppingDdl | None:
+    """Read the DDL of the error that stands under ``key``; builds since 45ec899 wrote it within the error."""
+    raw = status.get(_ddl_key(key), status[key].get("ddl"))
     if raw is None:
         return None
     return StoppingDdl(

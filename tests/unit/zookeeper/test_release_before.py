@@ -28,6 +28,7 @@ from schemas.nodes.changefeed import (
     encode_changefeed_status,
 )
 from schemas.nodes.creation_zone import with_zone, without_zone
+from schemas.nodes.failures import StoppingDdl
 from schemas.nodes.sorter_service import FeedEntry, with_progress
 from schemas.rawlog.ddl_record import DdlRecord, decode_ddl_record, encode_ddl_record
 from schemas.rawlog.frontier import (
@@ -80,6 +81,20 @@ FAILED = ChangefeedStatus(
     failure=SorterFailure(epoch=3, code="sorter.kafka_unreachable", message=KAFKA_GONE, time=AT, may_heal=True),
     set_epoch=SET_EPOCH_UNKNOWN,
 )
+STOPPING = StoppingDdl(
+    table="shop.orders", query="ALTER …", start_ts=Ts(T + 5), commit_ts=Ts(T + 6), reason="no", what_helps="this"
+)
+STOPPING_JSON = {
+    "table": "shop.orders",
+    "query": "ALTER …",
+    "start_ts": T + 5,
+    "commit_ts": T + 6,
+    "reason": "no",
+    "what_helps": "this",
+}
+assert FAILED.error is not None and FAILED.failure is not None
+ERROR_DDL = replace(FAILED, error=replace(FAILED.error, ddl=STOPPING))
+FAILURE_DDL = replace(FAILED, failure=replace(FAILED.failure, ddl=STOPPING))
 BEGUN = BegunEpoch("tidebus.7012.frontier", Ts(T + 100), 17, 23)
 CAPTURE = CaptureInfo(
     capture_id=CaptureId("a1b2"),
@@ -145,6 +160,8 @@ def test_record_of_the_release_before_is_read(name: str, decode: Callable[[bytes
         ("info", encode_changefeed_info(replace(INFO, source_id=2)), {"time_zone", "source_id"}),
         ("status", encode_changefeed_status(replace(STATUS, set_epoch=2)), {*STATUS_FIGURES, "set_epoch"}),
         ("status-failed", encode_changefeed_status(FAILED), STATUS_FIGURES),
+        ("status-failed", encode_changefeed_status(ERROR_DDL), {*STATUS_FIGURES, "error_ddl"}),
+        ("status-failed", encode_changefeed_status(FAILURE_DDL), {*STATUS_FIGURES, "failure_ddl"}),
         ("begun", encode_begun(BEGUN), set()),
         ("capture", encode_capture(replace(CAPTURE, service_id="s")), {"sorter-service"}),
         ("frontier", encode_frontier(replace(FRONTIER, topic_ids=TopicIds(events="a", ddl="b"))), {"topic_ids"}),
@@ -157,6 +174,42 @@ def test_record_that_is_written_now_says_to_the_release_before_what_its_own_said
     ours, theirs = json.loads(encoded), json.loads(RECORDS[name])
     assert {key: ours[key] for key in theirs} == theirs, "nested objects without a further key, which it refuses"
     assert ours.keys() - theirs.keys() == further, "of a further key its page in docs/formats says who reads it"
+
+
+@pytest.mark.parametrize(("key", "status"), [("error", ERROR_DDL), ("failure", FAILURE_DDL)])
+def test_ddl_that_has_stopped_a_changefeed_stands_beside_its_error_and_is_read_within_it_too(
+    key: str, status: ChangefeedStatus
+) -> None:
+    """Builds since the release before wrote it within the error, which that release refuses."""
+    node = json.loads(encode_changefeed_status(status))
+    assert node[f"{key}_ddl"] == STOPPING_JSON and "ddl" not in node[key]
+    theirs = json.loads(RECORDS["status-failed"])
+    theirs[key]["ddl"] = STOPPING_JSON
+    for written in (node, theirs):
+        assert decode_changefeed_status(json.dumps(written).encode()) == status
+
+
+@pytest.mark.parametrize(
+    ("error", "read"),
+    [
+        (None, None),
+        (
+            {"code": "sorter.died", "message": "killed", "time": AT},
+            ChangefeedError(code="sorter.died", message="killed", time=AT),
+        ),
+    ],
+)
+def test_ddl_is_gone_once_its_error_is_whoever_writes_the_node(
+    error: dict[str, str] | None, read: ChangefeedError | None
+) -> None:
+    """The release before writes the keys that it knows, with an error of its own; we write none without its error."""
+    node = json.loads(encode_changefeed_status(ERROR_DDL))
+    rewritten = {key: value for key, value in node.items() if key in json.loads(RECORDS["status-failed"])}
+    assert decode_changefeed_status(json.dumps({**rewritten, "error": error}).encode()).error == read
+    ours = json.loads(encode_changefeed_status(replace(ERROR_DDL, error=read)))
+    assert "error_ddl" not in ours
+    left = decode_changefeed_status(json.dumps({**node, "error": None}).encode())
+    assert left.error is None, "a DDL alone is none"
 
 
 def test_zone_of_a_changefeed_outlives_a_rewriting_by_the_release_before() -> None:

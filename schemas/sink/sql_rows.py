@@ -34,7 +34,7 @@ The format on a page: docs/formats/sink-topic.md §2.
 import json
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -56,19 +56,11 @@ LOOSE = 0x80
 KEY_END, ROW_END = b",", b","
 CONDITION_END = b" OR "
 """What literals end with: keys of one column, rows; keys of several columns."""
-_VERSION = 2
-_IMAGE_VERSION = 3
-"""Of a form that tells unique keys."""
-_RANGE_VERSION = 4
-"""Of a form whose key literals are conditions."""
-_KEYLESS_VERSION = 5
-"""Of a form without key, of a table image or not."""
-_NOTED_VERSION = 6
-"""Of a form that says whose notes of keys its rows are struck off."""
+_VERSION, _IMAGE_VERSION, _RANGE_VERSION, _KEYLESS_VERSION, _NOTED_VERSION, _OVERWRITING_VERSION = range(2, 8)
+"""Of a form: of changes; that tells unique keys; whose key literals are conditions; without key, of a table image or
+not; that says whose notes of keys its rows are struck off; whose rows go over whatever is there, whatever it is."""
 _OP_MAX = max(RowOp)
 IntArray = npt.NDArray[np.int64]
-
-
 NO_TABLE = TableId(0)
 
 
@@ -232,17 +224,18 @@ class SqlRows:
 
 def encode_form(form: TableForm) -> bytes:
     """Return a row message's key."""
-    parts = [_form_version(form), form.schema, form.table, form.version, form.columns, form.key]
-    if form.uniques is not None or form.notes or form.overwrites:
-        parts.append(form.uniques)
-    if form.notes or form.overwrites:
-        parts.append(form.notes)
+    parts: list[Any] = [_form_version(form), form.schema, form.table, form.version, form.columns, form.key]
     if form.overwrites:
-        parts.append(True)  # of no version of its own: a processor of a former release passes it over
+        # Within the sixth item: a processor of a release before that unpacks six refuses it by the version.
+        parts[-1] = form.key, form.uniques, form.notes
+    elif form.uniques is not None or form.notes:
+        parts += [form.uniques, form.notes] if form.notes else [form.uniques]
     return json.dumps(parts, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogateescape")
 
 
 def _form_version(form: TableForm) -> int:
+    if form.overwrites:
+        return _OVERWRITING_VERSION
     if form.is_keyless:
         return _KEYLESS_VERSION
     if form.notes:
@@ -259,7 +252,11 @@ def decode_form(key: bytes) -> TableForm:
         CorruptDataError: it is none.
     """
     try:
-        version, schema, table, ts, columns, handle, *more = read_json(key.decode("utf-8", "surrogateescape"))
+        version, *parts = read_json(key.decode("utf-8", "surrogateescape"))
+        if is_overwriting := version == _OVERWRITING_VERSION:
+            *parts, (handle, uniques, notes) = parts
+            parts += handle, uniques, notes, True
+        schema, table, ts, columns, handle, *more = parts
         uniques = tuple(tuple(map(str, unique)) for unique in more[0]) if more and more[0] is not None else None
         form = TableForm(
             schema=schema,
@@ -271,7 +268,8 @@ def decode_form(key: bytes) -> TableForm:
             notes=TableId(int(more[1])) if len(more) > 1 else NO_TABLE,
             overwrites=len(more) > 2 and bool(more[2]),
         )
-        if version != _form_version(form):
+        # Builds since the release before told what overwrites behind a form of any other version.
+        if version != _form_version(form if is_overwriting else replace(form, overwrites=False)):
             raise ValueError(f"version {version}, ours is {_VERSION}: sorter and processors are of one release")
         return form
     except (ValueError, TypeError, OverflowError) as error:

@@ -1,10 +1,12 @@
 """What keeps a destination's table from holding an image's rows, beyond what a MariaDB shows."""
 
+import json
 from dataclasses import replace
 
 import pytest
 
 from consumers.processors.core.apply.shape import StoredColumn, StoredKey, StoredShape, misfits
+from schemas.errors import CorruptDataError
 from schemas.ids import TableId, Ts
 from schemas.sink.sql_rows import TableForm, decode_form, encode_form
 
@@ -50,10 +52,55 @@ def test_form_of_an_image_tells_unique_keys_and_one_of_changes_is_as_ever() -> N
     assert decode_form(b'[2,"d","t",7,["Id"],["Id"]]') == plain
 
 
-def test_form_whose_rows_go_over_all_there_is_has_the_version_of_one_that_does_not_say_so() -> None:
-    plain = TableForm(schema="d", table="t", version=Ts(7), columns=("Id",), key=("Id",))
-    for form in (plain, FORM, replace(plain, notes=TableId(5)), replace(plain, key=())):
-        said = replace(form, overwrites=True)
-        assert decode_form(encode_form(said)) == said
-        assert encode_form(said)[:2] == encode_form(form)[:2]
-    assert encode_form(replace(plain, overwrites=True)) == b'[2,"d","t",7,["Id"],["Id"],null,0,true]'
+PLAIN = TableForm(schema="d", table="t", version=Ts(7), columns=("Id",), key=("Id",))
+OVERWRITING = replace(PLAIN, overwrites=True)
+
+
+@pytest.mark.parametrize(
+    ("form", "written", "written_before"),
+    [
+        (OVERWRITING, b'[7,"d","t",7,["Id"],[["Id"],null,0]]', b'[2,"d","t",7,["Id"],["Id"],null,0,true]'),
+        (
+            replace(OVERWRITING, uniques=(("Id",), ("a", "b"))),
+            b'[7,"d","t",7,["Id"],[["Id"],[["Id"],["a","b"]],0]]',
+            b'[3,"d","t",7,["Id"],["Id"],[["Id"],["a","b"]],0,true]',
+        ),
+        (
+            replace(OVERWRITING, columns=()),
+            b'[7,"d","t",7,[],[["Id"],null,0]]',
+            b'[4,"d","t",7,[],["Id"],null,0,true]',
+        ),
+        (replace(OVERWRITING, key=()), b'[7,"d","t",7,["Id"],[[],null,0]]', b'[5,"d","t",7,["Id"],[],null,0,true]'),
+        (
+            replace(OVERWRITING, notes=TableId(5)),
+            b'[7,"d","t",7,["Id"],[["Id"],null,5]]',
+            b'[6,"d","t",7,["Id"],["Id"],null,5,true]',
+        ),
+    ],
+)
+def test_form_whose_rows_go_over_all_there_is_has_a_version_of_its_own(
+    form: TableForm, written: bytes, written_before: bytes
+) -> None:
+    """A topic may hold forms as builds since the release before wrote them: of other versions, going on."""
+    assert encode_form(form) == written
+    assert decode_form(written) == decode_form(written_before) == form
+
+
+def test_form_whose_rows_go_over_all_there_is_has_as_many_items_as_the_release_before_unpacks() -> None:
+    """So that release refuses it by its version, and says why: "sorter and processors are of one release"."""
+    assert len(json.loads(encode_form(OVERWRITING))) == len(json.loads(encode_form(PLAIN))) == 6
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        b'[7,"d","t",7,["Id"],["Id"]]',
+        b'[7,"d","t",7,["Id"],[]]',
+        b'[7,"d","t",7,["Id"],[["Id"],null,0],null,0,true]',
+        b'[8,"d","t",7,["Id"],[["Id"],null,0]]',
+        b'[3,"d","t",7,["Id"],["Id"],null,0,true]',
+    ],
+)
+def test_form_that_is_none_is_refused(key: bytes) -> None:
+    with pytest.raises(CorruptDataError, match="form of a row message"):
+        decode_form(key)

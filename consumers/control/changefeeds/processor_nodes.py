@@ -97,14 +97,15 @@ class AppliedNode:
     life: str
     checkpoint_ts: Ts
     rows_total: int = 0
-    """Since the processor started."""
+    """What processors have added since they reported to this leader first."""
     ddl_total: int = 0
+    """Of this leader."""
     windows_proven: int = 0
-    """Of flow proofs, likewise: windows that came out even."""
+    """Of flow proofs, as rows: windows that came out even."""
     windows_unproven: int = 0
     """And those of which not all was seen."""
     sink: SinkFigures = NO_FIGURES
-    """Of their writes, since they have reported to this leader."""
+    """Of their writes, likewise."""
 
 
 def encode_applied(applied: AppliedNode) -> bytes:

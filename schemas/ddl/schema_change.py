@@ -125,6 +125,16 @@ class SchemaChange:
     """Physical ids whose late rows are skipped in silence."""
 
 
+def was_in_effect(change: SchemaChange) -> bool:
+    """Tell whether a job was in effect before the schema that it met, a snapshot, and changes nothing any more.
+
+    A truncated partition has its new id, and rows in there, some steps before the job is done.
+    """
+    if change.job.type is not DdlType.TRUNCATE_PARTITION:
+        return False
+    return all(item.pre and item.post and item.pre.physical_ids == item.post.physical_ids for item in change.tables)
+
+
 Dropped = Mapping[int, tuple[Ts, tuple[StoredTable, ...]]]
 """By the id of a schema: when it was dropped, and the tables, views and sequences that it had."""
 NONE_DROPPED: Final[Dropped] = {}

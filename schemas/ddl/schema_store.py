@@ -27,6 +27,7 @@ from schemas.ddl.schema_change import (
     StoredTable,
     plan_job,
     stored_table,
+    was_in_effect,
     with_dropped,
 )
 from schemas.ddl.system_schemas import is_system_schema
@@ -118,7 +119,8 @@ class SchemaStore:
         """Take the next record of the ddl topic.
 
         Returns:
-            What a replicated job of a user schema changed. None for snapshot records, repeats and all other jobs.
+            What a replicated job of a user schema changed. None for snapshot records, repeats, what was in effect
+            before the snapshot and all other jobs.
 
         Raises:
             DdlDecodeError: the job, or the row that it stands in, does not decode.
@@ -317,7 +319,7 @@ class SchemaStore:
         last_ts, last_ids = self._last
         if job.finished_ts < last_ts or (job.finished_ts == last_ts and (job.job_id in last_ids or not last_ids)):
             return None  # landed again, or part of the snapshot already
-        change = None
+        change: SchemaChange | None = None
         if job.type_id == FLASHBACK_CLUSTER:
             check_cluster_flashback(record.payload, job.finished_ts, self._changed_ts)
         elif job.type is None:
@@ -326,8 +328,10 @@ class SchemaStore:
             infos = (job.table_info, *job.table_infos)
             self._system_tables.update(TableId(number_in(info, "id")) for info in infos if info)
         else:
-            change = plan_job(job, SchemaView(self._current, self._schemas, self._dropped))
-            self._commit(change)
+            planned = plan_job(job, SchemaView(self._current, self._schemas, self._dropped))
+            if not was_in_effect(planned):
+                change = planned
+                self._commit(planned)
         ids = last_ids if job.finished_ts == last_ts else frozenset[int]()
         self._last = (job.finished_ts, ids | {job.job_id})
         return change

@@ -134,7 +134,8 @@ def test_rename_names_the_route_that_keeps_the_lake_table() -> None:
 
 @pytest.mark.parametrize("type_", [DdlType.DROP_PARTITION, DdlType.TRUNCATE_PARTITION])
 def test_rows_that_go_with_a_partition_name_the_resync_and_the_new_beginning(type_: DdlType) -> None:
-    ddl = _refused(type_, "alter table `t-1` …", _info() | PARTED)
+    left = {"partition": {"enable": True, "definitions": [{"id": 22, "name": {"O": "p", "L": "p"}}]}}
+    ddl = _refused(type_, "alter table `t-1` …", _info() | left)
     assert "no row change" in ddl.reason
     first, second, third = ddl.what_helps.split("; or ")
     assert first.startswith(f"add {ddl.start_ts} to ignore-txn-start-ts") and "`tidebus table resync`" in first

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from producers.pull.core.ddl.book import DdlBook
+from producers.pull.core.ddl.early_jobs import may_count
 from producers.pull.core.ddl.meta_snapshot import snapshot_records
 from producers.pull.core.match.change_columns import Change
 from producers.pull.core.match.matcher import Matcher
@@ -120,14 +121,14 @@ class _Snapshot:
 
 def _finished_jobs(store: ClusterStore, rows: list[Change], table_ts: Ts, end_ts: Ts) -> list[DdlRecord]:
     """Return all jobs, read by the job table's columns of ``table_ts``."""
-    snapshot = snapshot_records(_Snapshot(store, table_ts).scan, table_ts)
+    snapshot = list(snapshot_records(_Snapshot(store, table_ts).scan, table_ts))
     table = next((r.payload for r in snapshot if r.kind == "table" and r.payload["id"] == DDL_JOB_TABLE_ID), None)
     if table is None:
         raise CorruptDataError("recording's bootstrap has no table mysql.tidb_ddl_job")
-    book = DdlBook([])
+    book = DdlBook(enumerate(snapshot))
     for commit_ts, start_ts, op, _, value, _, _ in rows:
         if op == Op.PUT:
-            record = decode_ddl_job_row(value, table, start_ts=Ts(start_ts), commit_ts=Ts(commit_ts))
+            record = decode_ddl_job_row(value, table, start_ts=Ts(start_ts), commit_ts=Ts(commit_ts), counts=may_count)
             if record is not None:
                 book.add(record)
     return book.resolved(end_ts)

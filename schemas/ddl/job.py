@@ -3,13 +3,15 @@
 Sources: pingcap/tidb ``pkg/meta/model/job.go``; pingcap/tiflow ``cdc/entry/mounter.go`` (``ParseDDLJob``).
 """
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Any
 
 from schemas.ddl.flashback import FLASHBACK_CLUSTER, carried_tables
+from schemas.ddl.job_row import job_in_row
 from schemas.errors import Action, BusError, CorruptDataError
 from schemas.ids import TableId, Ts
-from schemas.json_text import read_json
 from schemas.rawlog.ddl_record import DdlRecord
 from schemas.tidb.info_json import (
     JsonObject,
@@ -22,8 +24,6 @@ from schemas.tidb.info_json import (
     text_in,
     whole_number,
 )
-from schemas.tidb.row_v1 import decode_row_v1
-from schemas.tidb.row_v2 import decode_row_v2, is_row_v2
 
 DDL_JOB_TABLE_ID = TableId((1 << 48) - 2)
 """``mysql.tidb_ddl_job``; its TableInfo stands in the meta keys as that of any table."""
@@ -200,8 +200,26 @@ _MORE_THAN_ONE_TABLE = SCHEMA_TYPES | {
 """Jobs whose ``schema_name`` and ``table_name`` do not name all that they change (a rename has the new name only)."""
 
 
+def has_changed_schemas(job: Mapping[str, Any]) -> bool:
+    """Tell whether a job is done, and changed a schema.
+
+    Raises:
+        KeyError, TypeError, ValueError, AttributeError: its JSON does not decode.
+    """
+    done = int(job["state"]) == JOB_STATE_DONE
+    changed = int((job.get("binlog") or {}).get("SchemaVersion") or 0) != 0
+    changed |= job.get("type") == FLASHBACK_CLUSTER  # it counts no version, and changes all of them
+    return done and changed
+
+
 def decode_ddl_job_row(
-    value: bytes, table: JsonObject, *, start_ts: Ts, commit_ts: Ts, key: bytes = b""
+    value: bytes,
+    table: JsonObject,
+    *,
+    start_ts: Ts,
+    commit_ts: Ts,
+    key: bytes = b"",
+    counts: Callable[[Mapping[str, Any]], bool] = has_changed_schemas,
 ) -> DdlRecord | None:
     """Turn a PUT of ``mysql.tidb_ddl_job`` into a record of the ddl topic.
 
@@ -211,20 +229,17 @@ def decode_ddl_job_row(
         start_ts: of the transaction that wrote the row.
         commit_ts: of the same; it becomes the job's finished_ts.
         key: of the row, for the error.
+        counts: tells by the job's JSON whether there is to be a record of it.
 
     Returns:
-        None when the job is not done yet, or changed no schema.
+        None where it does not count: it is not done yet, or changed no schema.
 
     Raises:
         DdlDecodeError: the row or its JSON does not decode.
     """
     try:
-        meta = _job_meta(value, table)
-        job = read_json(meta)
-        done = int(job["state"]) == JOB_STATE_DONE
-        changed = int((job.get("binlog") or {}).get("SchemaVersion") or 0) != 0
-        changed |= job.get("type") == FLASHBACK_CLUSTER  # it counts no version, and changes all of them
-        if not (done and changed):
+        job = job_in_row(value, table)
+        if not counts(job):
             return None
         int(job["id"])
     except (KeyError, TypeError, ValueError, AttributeError, CorruptDataError) as error:
@@ -303,18 +318,6 @@ def parse_ddl_job(record: DdlRecord) -> DdlJob:
         raise DdlDecodeError(
             "ddl job does not decode", job_id=raw.get("id"), finished_ts=record.ts, reason=repr(error)
         ) from error
-
-
-def _job_meta(value: bytes, table: JsonObject) -> bytes:
-    columns = objects_in(table, "cols")
-    ids = [number_in(column, "id") for column in columns if ci_name(column["name"]).lower() == "job_meta"]
-    if not ids:
-        raise ValueError("the job table has no column job_meta")
-    column_id = ids[0]
-    job_meta = decode_row_v2(value).get(column_id) if is_row_v2(value) else decode_row_v1(value).get(column_id)
-    if not isinstance(job_meta, bytes):
-        raise ValueError(f"row has no job_meta (column id {column_id})")
-    return job_meta
 
 
 def _type_of(type_id: int, query: str) -> int:

@@ -29,7 +29,8 @@ class DdlRecord:
 
     ``schema``: DBInfo. ``table``: TableInfo, with ``schema_id`` of its schema. ``snapshot_end``: empty. ``job``: the
     job's JSON as it stood in ``mysql.tidb_ddl_job`` when its state became done; ``ts`` is the commit_ts of that
-    transaction (BinlogInfo.FinishedTS) and ``start_ts`` its start_ts. ``undecodable``: ``key`` and ``value`` of the row
+    transaction (BinlogInfo.FinishedTS) and ``start_ts`` its start_ts; of a job that has its effect before it is done,
+    those of that moment, and the JSON is as if it were done. ``undecodable``: ``key`` and ``value`` of the row
     in hex, the job table's ``cols`` (id and name of each) and the ``reason``; ``ts`` and ``start_ts`` as of a job.
     """
 

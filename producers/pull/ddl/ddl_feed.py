@@ -4,7 +4,8 @@
     meta keys at start_ts, once per upstream-+--> ddl topic --acknowledged--> take(): records in order, each once
     rows of mysql.tidb_ddl_job --resolved ts-+
 
-A job is written when the resolved ts of its span has passed it, so the topic is in finished_ts order. A row that does
+A job is written when the resolved ts of its span has passed it, so the topic is in finished_ts order. One that has its
+effect before it is done (``producers/pull/core/ddl/early_jobs.py``) is written as of then. A row that does
 not decode is written as it is, where its commit_ts belongs. After a restart there is no second snapshot: the topic
 says where to go on. One DDL feed per upstream, on the owner.
 """
@@ -24,6 +25,7 @@ from edges.kafka.offsets import TopicReader
 from producers.ending import Ending
 from producers.errors import DeliveryFailedError, RawTopicError, SnapshotFailedError
 from producers.pull.core.ddl.book import DdlBook
+from producers.pull.core.ddl.early_jobs import may_count
 from producers.pull.core.ddl.meta_snapshot import snapshot_records
 from producers.pull.core.match.change_columns import Change
 from producers.pull.ddl.schema_snapshot import SnapshotReader
@@ -210,7 +212,7 @@ class DdlFeed:
                 of=len(records),
                 reason=delivered.error and delivered.error.str(),
             )
-        book.snapshot_landed(ts, delivered.end)
+        book.snapshot_landed(ts, delivered.end, records)
         return records
 
     def _read_topic(self) -> Iterator[tuple[int, DdlRecord]]:
@@ -268,7 +270,9 @@ class _DdlSink:
 
     def _record(self, key: bytes, value: bytes, start_ts: Ts, commit_ts: Ts) -> DdlRecord | None:
         try:
-            return decode_ddl_job_row(value, self._table, start_ts=start_ts, commit_ts=commit_ts, key=key)
+            return decode_ddl_job_row(
+                value, self._table, start_ts=start_ts, commit_ts=commit_ts, key=key, counts=may_count
+            )
         except DdlDecodeError as error:
             log.error("ddl job row does not decode", extra={"topic": self._topic, "error": str(error)})
             return undecodable_record(key, value, self._table, start_ts=start_ts, commit_ts=commit_ts, error=error)

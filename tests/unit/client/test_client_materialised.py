@@ -179,11 +179,21 @@ def test_materialised_table_of_names_that_avro_changed_goes_by_what_the_statemen
         table.proof()
 
 
-@pytest.mark.parametrize("query", ["DROP DATABASE `d`", "drop schema d"])
+@pytest.mark.parametrize("query", ["DROP DATABASE `d`", "drop schema d", "DROP DATABASE IF EXISTS `D`"])
 def test_materialised_table_whose_schema_is_dropped_is_empty(query: str) -> None:
     table = filled()
     table.apply(batch(6, of_other("d", "", query)))
     assert table.proof() == TableProof()
+
+
+@pytest.mark.parametrize("name", ["`shop-1`", "IF EXISTS `shop 1`", "`shop``1` /* shop_1 */", "/* shop_1 */ `shop-1`"])
+def test_materialised_table_when_a_schema_that_avro_calls_the_same_is_dropped_has_no_proof(name: str) -> None:
+    table = MaterialisedTable("shop_1", "t")
+    table.apply(batch(5, replace(row("insert", {"id": 1, "s": "x", "f": 1.5}), schema="shop_1")))
+    table.apply(batch(6, of_other("shop_1", "", f"DROP DATABASE {name}")))
+    assert list(table.rows) == [(1,)]
+    with pytest.raises(ProofLostError, match="materialise the table anew"):
+        table.proof()
 
 
 @pytest.mark.parametrize(

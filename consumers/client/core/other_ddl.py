@@ -17,6 +17,11 @@ _NAME: Final = r"`(?:[^`]|``)*+(?:`|\Z)|[\w$]++"
 _DROPS_SCHEMA: Final = re.compile(
     rf"\s*DROP\s+(?:DATABASE|SCHEMA)\b(?:\s*(?:IF\s+EXISTS\b\s*)?({_NAME}))?", re.IGNORECASE
 )
+_QUOTED: Final = re.compile(r"`(?:[^`]|``)*+`|'(?:[^'\\]|'')*+'|\"(?:[^\"\\]|\"\")*+\"")
+_UNCLEAR: Final = re.compile(r"[`'\"#]|/\*|--")
+"""What is left where it cannot be told what is quoted: a quotation mark that closes nowhere, or whose text has a
+backslash, which escapes or not by the session's sql_mode; a comment, whose quotation marks are none.
+"""
 _NAMES: Final = re.compile(rf"(?:({_NAME})\s*+\.\s*+)?({_NAME})")
 
 
@@ -40,7 +45,7 @@ def effect_on(table: tuple[str, str], ddl: tuple[str, str], query: str) -> Effec
         if ddl[0] == schema and _unquoted(drop[1] or "").lower() == schema.lower():
             return Effect.EMPTIED
         return Effect.UNKNOWN if _is_name(ddl[0], schema) else Effect.NONE
-    if _KEEPS_OTHERS.match(query) or not _MOVES_ROWS.search(query):
+    if _KEEPS_OTHERS.match(query) or not _moves_rows(query):
         return Effect.NONE
     names = _names(query)
     if not ddl[1]:
@@ -52,6 +57,14 @@ def effect_on(table: tuple[str, str], ddl: tuple[str, str], query: str) -> Effec
         if is_here and _is_name(name, table[1]):
             return Effect.UNKNOWN
     return Effect.NONE
+
+
+def _moves_rows(query: str) -> bool:
+    """Tell whether a statement has a keyword that moves rows; a column's name and a comment's text are none."""
+    if not _MOVES_ROWS.search(query):
+        return False
+    bare = _QUOTED.sub(" ? ", query)
+    return bool(_UNCLEAR.search(bare) or _MOVES_ROWS.search(bare))
 
 
 @lru_cache(maxsize=256)

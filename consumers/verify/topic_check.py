@@ -9,13 +9,13 @@ it.
 """
 
 import time
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from heapq import merge
 from typing import TypeVar
 
-from consumers.client.changes import ChangeBatch, Ddl
+from consumers.client.changes import Change, ChangeBatch, Ddl
+from consumers.client.core.other_ddl import Call, calls_of, others_named
 from consumers.client.errors import ProofLostError
 from consumers.verify.core.columns import Compared, compared_in_messages
 from consumers.verify.core.outcome import TableOutcome, Verdict
@@ -52,6 +52,15 @@ class TopicTables:
     lost: dict[Name, str] = field(default_factory=dict)
     """Why a table cannot be read from its topic."""
     keeps: Keeps = keeps_all
+    _by_call: dict[Call, list[Name]] = field(init=False, repr=False, default_factory=dict)
+    """Tables, by their names in messages, by what a DDL of another table may call them."""
+
+    def __post_init__(self) -> None:
+        """Index the tables, so that a DDL is looked at once, and not once a table."""
+        for table in self.tables.values():
+            name = (table.schema, table.table)
+            for call in calls_of(name):
+                self._by_call.setdefault(call, []).append(name)
 
     def read(self, poll: Poll, upto_ts: Ts, wait_s: float) -> None:
         """Read until a watermark at or above ``upto_ts`` at which all images are whole; no longer than ``wait_s``
@@ -69,20 +78,23 @@ class TopicTables:
 
     def apply(self, batch: ChangeBatch) -> None:
         """Take a batch in."""
-        of_table: dict[Name, list[int]] = {}
-        ddl = []
-        for number, change in enumerate(batch.changes):
-            if isinstance(change, Ddl):
-                ddl.append(number)  # for all: it may be of more tables than its message names
-            else:
-                of_table.setdefault((change.schema, change.table), []).append(number)
+        of_table: dict[Name, list[Change]] = {}
+        for change in batch.changes:
+            for name in self._concerned(change):
+                of_table.setdefault(name, []).append(change)
         for name, table in self.tables.items():
-            numbers = merge(ddl, of_table.get((table.schema, table.table), ()))
+            changes = tuple(of_table.get((table.schema, table.table), ()))
             try:
-                table.apply(replace(batch, changes=tuple(batch.changes[number] for number in numbers)))
+                table.apply(replace(batch, changes=changes))
             except ProofLostError as error:
                 self.lost[name] = str(error)
         self.watermark_ts = max(self.watermark_ts, batch.watermark_ts)
+
+    def _concerned(self, change: Change) -> Collection[Name]:
+        """Return the tables that a change is for, by their names in messages, each once."""
+        own = (change.schema, change.table)
+        named = others_named(own, change.query) if isinstance(change, Ddl) else ()
+        return {own}.union(*(self._by_call.get(call, ()) for call in named)) if named else (own,)
 
 
 def topic_tables(

@@ -7,6 +7,7 @@ DATABASE names no table. Whatever is not clear here changes the table: rows are 
 import re
 from enum import Enum
 from functools import lru_cache
+from itertools import product
 from typing import Final
 
 from schemas.avro_name import sanitize_name
@@ -24,6 +25,9 @@ backslash, which escapes or not by the session's sql_mode; a comment, whose quot
 """
 _NAMES: Final = re.compile(rf"(?:({_NAME})\s*+\.\s*+)?({_NAME})")
 
+Call = tuple[str | None, str | None]
+"""A schema and table in one case, as a statement calls them; None: whichever."""
+
 
 class Effect(Enum):
     """On the rows of a table."""
@@ -39,24 +43,43 @@ def effect_on(table: tuple[str, str], ddl: tuple[str, str], query: str) -> Effec
     >>> effect_on(("d", "a"), ("d", "b"), "RENAME TABLE `a` TO `b`")
     <Effect.UNKNOWN: 'unknown'>
     """
-    schema, _ = table
-    if not ddl[1] and (drop := _DROPS_SCHEMA.match(query)):
-        # The statement has the schema's own name, where a message of Avro has one that several may share.
-        if ddl[0] == schema and _unquoted(drop[1] or "").lower() == schema.lower():
-            return Effect.EMPTIED
-        return Effect.UNKNOWN if _is_name(ddl[0], schema) else Effect.NONE
-    if _KEEPS_OTHERS.match(query) or not _moves_rows(query):
+    named = others_named(ddl, query)
+    if not named or named.isdisjoint(calls_of(table)):
         return Effect.NONE
+    drop = None if ddl[1] else _DROPS_SCHEMA.match(query)
+    # The statement has the schema's own name, where a message of Avro has one that several may share.
+    is_own = drop is not None and ddl[0] == table[0] and _unquoted(drop[1] or "").lower() == table[0].lower()
+    return Effect.EMPTIED if is_own else Effect.UNKNOWN
+
+
+def calls_of(table: tuple[str, str]) -> tuple[Call, ...]:
+    """Return all by which :func:`others_named` may mean a table: its whole name, and either part."""
+    schema, name = table[0].casefold(), table[1].casefold()
+    return (schema, name), (None, name), (schema, None)
+
+
+@lru_cache(maxsize=256)
+def others_named(ddl: tuple[str, str], query: str) -> frozenset[Call]:
+    """Return what a DDL calls the tables that it may change beside ``ddl``, its message's; most have none.
+
+    >>> others_named(("d", "b"), "ALTER TABLE `b` ADD COLUMN `a` INT")
+    frozenset()
+    """
+    schema, table = ddl
+    if not table and _DROPS_SCHEMA.match(query):
+        return frozenset((spelling, None) for spelling in _spellings(schema))
+    if _KEEPS_OTHERS.match(query) or not _moves_rows(query):
+        return frozenset()
     names = _names(query)
-    if not ddl[1]:
-        return Effect.UNKNOWN if any(_is_name(name, schema) for _, name in names) else Effect.NONE
+    if not table:
+        return frozenset((spelling, None) for _, name in names for spelling in _spellings(name))
     # Where names have schemas, one without is of the session's, which nobody tells.
-    has_schemas = any(qualifier for qualifier, _ in names)
-    for qualifier, name in names:
-        is_here = _is_name(qualifier, schema) if qualifier else has_schemas or _is_name(ddl[0], schema)
-        if is_here and _is_name(name, table[1]):
-            return Effect.UNKNOWN
-    return Effect.NONE
+    of_session = {None} if any(qualifier for qualifier, _ in names) else _spellings(schema)
+    return frozenset(
+        call
+        for qualifier, name in names
+        for call in product(_spellings(qualifier) if qualifier else of_session, _spellings(name))
+    )
 
 
 def _moves_rows(query: str) -> bool:
@@ -67,7 +90,6 @@ def _moves_rows(query: str) -> bool:
     return bool(_UNCLEAR.search(bare) or _MOVES_ROWS.search(bare))
 
 
-@lru_cache(maxsize=256)
 def _names(query: str) -> tuple[tuple[str, str], ...]:
     """Return all that may be a table's name, with its schema or ''; keywords are among them."""
     return tuple((_unquoted(qualifier), _unquoted(name)) for qualifier, name in _NAMES.findall(query))
@@ -77,6 +99,6 @@ def _unquoted(name: str) -> str:
     return name[1:-1].replace("``", "`") if name.startswith("`") else name
 
 
-def _is_name(name: str, known: str) -> bool:
-    """Tell whether a statement's name may be one that messages have: TiDB's ignore case, and Avro changes them."""
-    return known.casefold() in (name.casefold(), sanitize_name(name).casefold())
+def _spellings(name: str) -> set[str]:
+    """Return what a statement's name may be in messages, in one case: TiDB's ignore it, and Avro changes names."""
+    return {name.casefold(), sanitize_name(name).casefold()}

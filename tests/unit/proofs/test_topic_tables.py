@@ -104,7 +104,7 @@ def test_topic_tables_whose_messages_have_one_name_for_two_are_not_compared() ->
     assert columns.lost == {("d", "t"): "messages have one name for several columns: a-b, a_b"}
 
 
-def test_topic_tables_pass_ddl_on_to_all_tables_in_its_order() -> None:
+def test_topic_tables_take_in_ddl_of_another_table_in_its_order() -> None:
     tables = read_tables({("d", name): {"id": "int"} for name in ("t", "u", "p")})
     stamps = {"commit_ts": Ts(2), "start_ts": Ts(1)}
     exchange = Ddl(schema="d", table="p", query="ALTER TABLE `p` EXCHANGE PARTITION `a` WITH TABLE `t`", **stamps)
@@ -118,3 +118,56 @@ def test_topic_tables_pass_ddl_on_to_all_tables_in_its_order() -> None:
             reasons[name] = error
     assert sorted(reasons) == ["p", "t"]
     assert hashes(tables.tables["d", "u"]) == [hashed("32")]
+
+
+class Asked(TopicTable):
+    """A table that notes the queries and rows that it was given."""
+
+    def apply(self, batch: ChangeBatch) -> None:
+        self.given = [change.query if isinstance(change, Ddl) else change.columns["id"] for change in batch.changes]
+        super().apply(batch)
+
+
+def asked_tables(*names: tuple[str, str]) -> dict[tuple[str, str], TopicTable]:
+    return {name: Asked(name, what_of({"id": "int"}, "id"), sanitized) for name in names}
+
+
+def test_topic_tables_give_a_ddl_to_the_tables_that_it_may_change_alone() -> None:
+    names = [("d", "t"), ("d", "T2"), ("e", "t"), ("my-shop", "order-lines"), ("my-shop", "t"), ("f", "x")]
+    tables = TopicTables(asked_tables(*names))
+    queries = {
+        "ALTER TABLE `d`.`t` ADD COLUMN `x` INT": ("d", "t"),
+        "ALTER TABLE `gone` ADD COLUMN `t` INT": ("d", "gone"),
+        "CREATE TABLE `x` LIKE `d`.`t`": ("f", "x"),
+        "RENAME TABLE `t2` TO `x`": ("d", "x"),
+        "RENAME TABLE `t` TO `f`.`x`": ("f", "x"),
+        "RENAME TABLE `my-shop`.`order-lines` TO `d`.`t`": ("d", "t"),
+        "FLASHBACK DATABASE `E`": ("e", ""),
+        "DROP DATABASE `my-shop`": ("my_shop", ""),
+        "DROP DATABASE `gone`": ("gone", ""),
+    }
+    ddl = [
+        Ddl(schema=schema, table=table, query=query, commit_ts=Ts(2), start_ts=Ts(1))
+        for query, (schema, table) in queries.items()
+    ]
+    tables.apply(batch(*ddl))
+    add, _, like, rename, move, lines, flashback, drop, _ = queries
+    assert {name: cast("Asked", table).given for name, table in tables.tables.items()} == {
+        ("d", "t"): [add, move, lines],
+        ("d", "T2"): [rename],
+        ("e", "t"): [move, flashback],
+        ("my-shop", "order-lines"): [lines, drop],
+        ("my-shop", "t"): [move, drop],
+        ("f", "x"): [like, move],
+    }
+
+
+def test_topic_tables_give_a_table_its_rows_and_ddl_in_their_order() -> None:
+    tables = TopicTables(asked_tables(("d", "t"), ("d", "u")))
+    stamps = {"commit_ts": Ts(2), "start_ts": Ts(1)}
+    empty = Ddl(schema="d", table="t", query="TRUNCATE TABLE `t`", **stamps)
+    drop = Ddl(schema="d", table="", query="DROP DATABASE `d`", **stamps)
+    rows = [row("t", {"id": number}, "id") for number in range(4)]
+    tables.apply(batch(rows[0], empty, rows[1], row("u", {"id": 9}, "id"), rows[2], drop, rows[3]))
+    assert cast("Asked", tables.tables["d", "t"]).given == [0, empty.query, 1, 2, drop.query, 3]
+    assert cast("Asked", tables.tables["d", "u"]).given == [9, drop.query]

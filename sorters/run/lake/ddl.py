@@ -96,7 +96,9 @@ class LakeDdl:
         elif table.post is not None and self._tables.covers(table.post):
             self._take_id(table.pre, table.post, store)
         else:
-            self._tables.forget(self._tables.name(store.decoded(table.pre)))
+            name = self._tables.name_or_none(store.decoded(table.pre))
+            if name is not None:
+                self._tables.forget(name)
 
     def _come(self, change: SchemaChange, sides: TableChange, store: SchemaStore, left_out: LeftOut | None) -> None:
         """Let a table come to the changefeed by a DDL that a filter leaves out."""
@@ -123,7 +125,8 @@ class LakeDdl:
     def _end_resync(self, change: SchemaChange, pre: StoredTable, store: SchemaStore, *, stays: bool) -> None:
         if not ends_resync(change, stays):
             return
-        table = self._tables.find(self._tables.name(store.decoded(pre)))
+        name = self._tables.name_or_none(store.decoded(pre))
+        table = None if name is None else self._tables.find(name)
         if table is not None:
             end_resync(table, change.job.finished_ts, self._check_lease)
 
@@ -249,7 +252,9 @@ class LakeDdl:
         if not covered or sides.pre is None or sides.post is None or not is_renamed(sides.pre, sides.post):
             return
         pre, post = store.decoded(sides.pre), store.decoded(sides.post)
-        old = self._tables.name(pre)
+        old = self._tables.name_or_none(pre)
+        if old is None:
+            return
         table = None if old == self._tables.name(post) else self._tables.find(old)
         if table is not None and table.table_id == pre.table_id:
             reason, rule = "a catalog of files cannot rename a table", filter_rule(post.schema, post.table)[1:]

@@ -1,6 +1,7 @@
 """The lake tables that a run knows: by their names, as the catalog has them, or known not to be there."""
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 
 from schemas.config.sink.iceberg import IcebergConfig
 from schemas.ddl.schema_change import StoredTable
@@ -129,6 +130,12 @@ class KnownTables:
         schema, table = (checked_name(part, version) for part in (routed.schema, routed.table))
         above = (self._settings.namespace,) if self._settings.namespace else ()
         return LakeName((*above, schema), table)
+
+    def name_or_none(self, version: TableVersion) -> LakeName | None:
+        """Return the same of a table as it was before a DDL; None: there has been no lake table of it."""
+        with suppress(LakeSchemaError):
+            return self.name(version)
+        return None
 
     def covers(self, stored: StoredTable | None) -> bool:
         """Tell whether rows of a table go into the lake; of none they do not."""

@@ -323,3 +323,37 @@ def test_column_that_is_added_where_a_filter_let_nobody_drop_one_of_its_name_hol
     run.step(40, 50, ddl=[steps.ddl(job(50, DdlType.ADD_COLUMN, schema_id=1, table_id=11, table_info=info))])
     run.step(50, 60, ("c", [("I", 55, {"id": 2, "v": 5})]), tag=True)
     assert steps.rows("c", 60) == [(1, former), (2, 5)]
+
+
+@pytest.mark.parametrize("named", ["..", "x:y"])
+@pytest.mark.parametrize("is_sent", [True, False])
+@pytest.mark.parametrize("ends", ["dropped", "dropped with its schema", "renamed"])
+def test_table_without_rows_that_cannot_be_a_lake_table_stops_nothing_where_it_goes_or_gets_another_name(
+    spark: Any, tmp_path: Path, named: str, is_sent: bool, ends: str
+) -> None:
+    rules = {} if is_sent else {"ignore-txn-start-ts": [39]}
+    steps = LakeSteps(spark, tmp_path, snapshot(("d", 1, [table_info(11, "c"), table_info(12, named)])), rules=rules)
+    run = steps.run()
+    run.find(10)
+    run.step(10, 30, ("c", [("I", 20, {"id": 1, "v": 1})]), tag=True)
+    if ends == "dropped":
+        change = _dropped(steps, 12, 40)
+    elif ends == "renamed":
+        info = table_info(12, "good")
+        change = steps.ddl(job(40, DdlType.RENAME_TABLE, schema_id=1, table_id=12, table_info=info))
+    else:
+        change = steps.ddl(job(40, DdlType.DROP_SCHEMA, schema_id=1, table_id=0))
+    run.step(30, 40, ddl=[change])
+    if ends == "renamed":
+        run.step(40, 50, ("good", [("I", 45, {"id": 2, "v": 2})]), tag=True)
+        assert steps.rows("good", 50) == [(2, 2)]
+    assert steps.rows("c") == [(1, 1)]
+
+
+def test_table_that_gets_a_name_which_no_lake_table_can_have_stops_the_changefeed(spark: Any, tmp_path: Path) -> None:
+    steps = LakeSteps(spark, tmp_path, snapshot(("d", 1, [table_info(11, "c")])))
+    run = steps.run()
+    run.find(10)
+    change = steps.ddl(job(40, DdlType.RENAME_TABLE, schema_id=1, table_id=11, table_info=table_info(11, "x:y")))
+    with pytest.raises(LakeSchemaError, match="x:y"):
+        run.step(30, 40, ddl=[change])

@@ -286,9 +286,10 @@ class LakeTable:
         return transaction
 
     def look(self) -> None:
-        """Note what it says now: :meth:`evolve`, which is decided on by it, is for no other state. Whoever must not
-        write any more is to find that out after it.
+        """Note what the catalog says of it now: :meth:`evolve`, which is decided on by it, is for no other state.
+        Whoever must not write any more is to find that out after it.
         """
+        self.refresh()  # a tag by a transaction of the catalog has changed its properties
         self._seen = self._state(self._table)
 
     def _state(self, table: Any) -> tuple[str | None, str | None, str | None]:

@@ -1,5 +1,5 @@
 """Lake tables of one run after another in this process, by the steps that a run takes: rows, DDL, tags; by a catalog of
-files.
+files, or of a REST server.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -27,6 +27,7 @@ from sorters.run.lake.step_writes import write_step
 from sorters.run.lake.table import LakeOwner
 from sorters.run.lake.tables import LakeTables
 from tests.support.lakes.lake import Lake, Row
+from tests.support.lakes.lake_catalogs import RestLake
 
 Put = tuple[str, list[tuple[str, int, Row]]]
 """A table of the schema ``d``, and its changes: I, U or D, the ts, and the row."""
@@ -49,15 +50,17 @@ class LakeSteps:
     """Of the sink URI."""
     rules: dict[str, Any] = field(default_factory=dict)
     """Of the filter."""
+    rest: RestLake | None = None
+    """The REST catalog; None: a catalog of files."""
     _runs: Iterator[int] = field(default_factory=lambda: iter(range(1, 100)))
 
     @property
     def lake(self) -> Lake:
-        return Lake(self.folder / "lake")
+        return self.rest or Lake(self.folder / "lake")
 
-    def run(self, *, check_lease: Callable[[], None] = lambda: None) -> "StepsOfRun":
-        """Begin a run that knows of no table yet."""
-        return StepsOfRun(self, next(self._runs), check_lease)
+    def run(self, *, check_lease: Callable[[], None] = lambda: None, door: str = "") -> "StepsOfRun":
+        """Begin a run that knows of no table yet. ``door``: where it goes to the REST catalog by."""
+        return StepsOfRun(self, next(self._runs), check_lease, door)
 
     def ddl(self, record: DdlRecord) -> SchemaChange:
         """Let the schema know a DDL."""
@@ -83,11 +86,15 @@ class LakeSteps:
 class StepsOfRun:
     """One run."""
 
-    def __init__(self, steps: LakeSteps, number: int, check_lease: Callable[[], None]) -> None:
-        uri = f"iceberg://?warehouse=file://{steps.folder}/lake&mode={steps.mode}{steps.more}"
+    def __init__(self, steps: LakeSteps, number: int, check_lease: Callable[[], None], door: str) -> None:
+        catalog = {"type": "hadoop", "warehouse": str(steps.folder / "lake")}
+        said = f"warehouse=file://{steps.folder}/lake"
+        if steps.rest is not None:
+            catalog = {"type": "rest", "uri": door or steps.rest.address}
+            said = f"catalog=rest&catalog-uri={catalog['uri']}"
+        uri = f"iceberg://?{said}&mode={steps.mode}{steps.more}"
         config = load_changefeed(uri, {"filter": steps.rules})
         owner = LakeOwner("default/f", "default/f/1", f"tidebus_{number}")
-        catalog = {"type": "hadoop", "warehouse": str(steps.folder / "lake")}
         self._steps, self._feed = steps, compile_feed(config, "default")
         self._rows = LakeRows(steps.spark, catalog, owner.branch)
         self.catalog = LakeCatalog(self._rows, owner)
@@ -111,7 +118,7 @@ class StepsOfRun:
                 new = [each for each in changes if done is None or each[1] > done.watermark_ts]
                 if new:
                     keys = key_names(version) if self._steps.mode == "upsert" else ()
-                    held.add(held.of(version, keys), _arrow(version, new))
+                    held.add(held.of(version, keys), arrow_changes(version, new))
             write_step(self.tables, list(held), cut(after, upto), lambda: False)
         self.tables.move(Ts(upto), tags=False)
         for change in ddl:
@@ -120,7 +127,8 @@ class StepsOfRun:
             self.tables.tag(Ts(upto))
 
 
-def _arrow(version: TableVersion, changes: list[tuple[str, int, Row]]) -> pa.Table:
+def arrow_changes(version: TableVersion, changes: list[tuple[str, int, Row]]) -> pa.Table:
+    """Return changes as a sorter has them of a cut."""
     types = {column.name: arrow_type(column.type) for column in lake_columns(version, "upsert")}
     columns = {name: pa.array([row.get(name) for _, _, row in changes], kind) for name, kind in types.items()}
     ts = pa.array([each for _, each, _ in changes], pa.int64())

@@ -56,7 +56,8 @@ class LakeCatalog:
         self._catalog = rows.catalog()
         self._namespaces, self._making_namespace = set[tuple[str, ...]](), threading.Lock()
         """Those that are known to be there."""
-        self.transacts = rows.may_transact
+        self._is_rest = rows.may_transact
+        self.transacts = self._is_rest
         """Whether it moves several tables at once, as far as is known."""
 
     def load(self, name: LakeName) -> LakeTable | None:
@@ -77,7 +78,10 @@ class LakeCatalog:
         return bool(self._catalog.tableExists(self._identifier(name)))
 
     def _loaded(self, name: LakeName) -> LakeTable:
-        return LakeTable(self._catalog.loadTable(self._identifier(name)), name, self.owner, self._jvm)
+        return self._table(self._catalog.loadTable(self._identifier(name)), name)
+
+    def _table(self, table: Any, name: LakeName) -> LakeTable:
+        return LakeTable(table, name, self.owner, self._jvm, is_sent_as_changes=self._is_rest)
 
     def tables(self) -> Iterator[LakeTable]:
         """Yield the tables of this changefeed, wherever in the warehouse they stand."""
@@ -89,7 +93,7 @@ class LakeCatalog:
                 table = self._catalog.loadTable(identifier)
                 if table.properties().get(LIFE) == self.owner.life:
                     levels = tuple(str(level) for level in identifier.namespace().levels())
-                    yield LakeTable(table, LakeName(levels, str(identifier.name())), self.owner, self._jvm)
+                    yield self._table(table, LakeName(levels, str(identifier.name())))
 
     def create(  # noqa: PLR0913 # what a table says from the beginning on
         self,

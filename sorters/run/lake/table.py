@@ -55,8 +55,11 @@ class StagedMove:
 class LakeTable:
     """One table. What it says is as of its last load or write."""
 
-    def __init__(self, table: Any, name: LakeName, owner: LakeOwner, jvm: Any) -> None:
-        self.name = name
+    def __init__(
+        self, table: Any, name: LakeName, owner: LakeOwner, jvm: Any, *, is_sent_as_changes: bool = False
+    ) -> None:
+        """``is_sent_as_changes``: the catalog gets changes of it, and not the whole of its metadata."""
+        self.name, self._is_sent_as_changes = name, is_sent_as_changes
         self._table, self._owner, self._jvm = table, owner, jvm
         self._begun: tuple[int, Ts, Ts] | None = None
         """Main when the branch was made: its snapshot, the watermark, and the DDL that the fields followed."""
@@ -356,6 +359,8 @@ class LakeTable:
         # Iceberg would carry the rest out on whatever comes in between. Changes of branches it does not: here of none.
         fence, main = f"{self._owner.branch}_ddl", transaction.table().currentSnapshot().snapshotId()
         transaction.manageSnapshots().createBranch(fence, main).removeBranch(fence).commit()
+        if self._is_sent_as_changes:  # the two cancel out on the way; where main moves, the server compares it
+            transaction.newAppend().commit()
         return transaction
 
     def _overtaken(self) -> LakeOvertakenError:

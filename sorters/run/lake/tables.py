@@ -145,6 +145,8 @@ class LakeTables:
         table = self._tables.own(version)
         if table.schema_ts > version.version:
             raise InvariantBrokenError("rows of a lake table are older than the ddl that it follows", table=str(name))
+        if name in self._moves:  # as another version, whose rows wait for main as it is
+            self.move(step.upto_ts, tags=False)
         if table.schema_ts < version.version:
             self._ddl.evolve_for_rows(table, version)
 
@@ -173,8 +175,6 @@ class LakeTables:
 
         move = resyncing_move(table, self._files, put, step.upto_ts, self.table_step(version, step))
         if self._catalog.transacts:
-            if name in self._moves:
-                self.move(step.upto_ts, tags=False)
             move.resync = move.prepare()
             self._moves[name] = move
         else:

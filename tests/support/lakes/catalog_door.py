@@ -6,6 +6,7 @@ door, or lose its answer. Where it has a :class:`TokenServer`, nobody comes in w
 """
 
 import json
+import re
 import secrets
 import threading
 from collections.abc import Callable, Iterator
@@ -19,6 +20,7 @@ from urllib.parse import parse_qs, urlsplit
 from compose.ports import LOOPBACK
 
 _TRANSACTION = "/v1/transactions/commit"
+_TABLE = re.compile(r"/v1/namespaces/[^/]+/tables/[^/]+")
 TOKEN_PATH = "/somewhere/else/token"
 Change = dict[str, Any]
 
@@ -62,6 +64,8 @@ class CatalogDoor:
     """Called before a transaction is carried out; :class:`LostError`: it is not, and nobody answers."""
     after: Callable[[list[Change]], None] = lambda _: None
     """Called when it is carried out, before the answer."""
+    before_commit: Callable[[Change], None] = lambda _: None
+    """Called before a commit to one table alone is carried out."""
     is_offered: bool = True
     """Whether the server knows transactions; one that does not answers 404."""
     tokens: TokenServer | None = None
@@ -106,6 +110,8 @@ def catalog_door(server: str) -> Iterator[CatalogDoor]:
                 if self.headers.get("Authorization", "").removeprefix("Bearer ") not in door.tokens.given:
                     door.refused += 1
                     return 401, b'{"error": {"message": "who?", "type": "NotAuthorizedException", "code": 401}}'
+            if self.command == "POST" and _TABLE.fullmatch(self.path):
+                door.before_commit(json.loads(body))
             if self.path != _TRANSACTION:
                 return self._asked(body)
             if not door.is_offered:

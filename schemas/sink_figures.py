@@ -44,13 +44,6 @@ class Spread:
         counts = tuple(a + b for a, b in zip_longest(self.counts, other.counts, fillvalue=0))
         return Spread(counts, self.total + other.total)
 
-    def since(self, before: "Spread") -> "Spread":
-        """Return the values that have come since it was ``before``."""
-        counts = [a - b for a, b in zip_longest(self.counts, before.counts, fillvalue=0)]
-        while counts and not counts[-1]:
-            counts.pop()
-        return Spread(tuple(counts), self.total - before.total)
-
     def cumulative(self, buckets: int) -> list[int]:
         """Return for each of so many bounds how many values are below it or at it."""
         sums = list(accumulate(self.counts[:buckets]))
@@ -95,19 +88,6 @@ class SinkFigures:
     def plus(self, other: "SinkFigures") -> "SinkFigures":
         """Return both as one; of producers, what they did at once."""
         return self._with(other, self.producer.plus(other.producer))
-
-    def since(self, before: "SinkFigures") -> "SinkFigures":
-        """Return what has been counted since they were ``before``; of a producer all, as its sums fade."""
-        return SinkFigures(
-            flushes_us=self.flushes_us.since(before.flushes_us),
-            queued_us=self.queued_us.since(before.queued_us),
-            batch_rows=self.batch_rows.since(before.batch_rows),
-            rounds_us=self.rounds_us.since(before.rounds_us),
-            ddls_us=self.ddls_us.since(before.ddls_us),
-            files=self.files - before.files,
-            file_bytes=self.file_bytes - before.file_bytes,
-            producer=self.producer,
-        )
 
     def _with(self, other: "SinkFigures", producer: ProducerFigures) -> "SinkFigures":
         return SinkFigures(

@@ -97,15 +97,14 @@ class AppliedNode:
     life: str
     checkpoint_ts: Ts
     rows_total: int = 0
-    """What processors have added since they reported to this leader first."""
+    """Since the processor started."""
     ddl_total: int = 0
-    """Of this leader."""
     windows_proven: int = 0
-    """Of flow proofs, as rows: windows that came out even."""
+    """Of flow proofs, likewise: windows that came out even."""
     windows_unproven: int = 0
     """And those of which not all was seen."""
     sink: SinkFigures = NO_FIGURES
-    """Of their writes, likewise."""
+    """Of their writes, since they have reported to this leader."""
 
 
 def encode_applied(applied: AppliedNode) -> bytes:

@@ -306,29 +306,6 @@ def test_leader_adds_up_what_processors_count_and_forgets_nothing_that_it_heard_
     assert led.leader.figures == SinkFigures(flushes_us=Spread((6,), 42), batch_rows=Spread((0, 2), 4), files=6)
 
 
-def test_leader_counts_what_processors_add_in_its_term_so_that_nothing_seems_written_where_leaders_change() -> None:
-    """What they had counted for the leader before is in its figures, and not in those of this one."""
-    led = _led()
-    begun = SinkFigures(flushes_us=Spread((5, 2), 90), batch_rows=Spread((0, 7), 14), files=7, file_bytes=70)
-    grown = SinkFigures(flushes_us=Spread((5, 2, 1), 190), batch_rows=Spread((1, 7), 15), files=8, file_bytes=75)
-    shown = []
-    for rows, windows, figures in (
-        (1_000_000, (30, 2), begun),
-        (1_000_000, (30, 2), begun),
-        (1_000_007, (34, 3), grown),
-        (1_000_003, (31, 3), begun),  # late
-    ):
-        proven, unproven = windows
-        standing = Standing(rows_total=rows, windows_proven=proven, windows_unproven=unproven, sink=figures)
-        led.tell(TableStatus(partition_span(0), TableState.REPLICATING, START, standing=standing))
-        shown.append((led.leader.rows_total, led.leader.windows, led.leader.figures))
-    added = SinkFigures(flushes_us=Spread((0, 0, 1), 100), batch_rows=Spread((1,), 1), files=1, file_bytes=5)
-    assert shown == [(0, (0, 0), SinkFigures())] * 2 + [(7, (4, 1), added)] * 2
-    led.tell(TableStatus(partition_span(1), TableState.REPLICATING, START, standing=Standing(rows_total=2_000_000)))
-    led.tell(TableStatus(partition_span(1), TableState.REPLICATING, START, standing=Standing(rows_total=2_000_010)))
-    assert led.leader.rows_total == 17
-
-
 def test_leader_hears_of_a_ddl_from_a_processor_that_is_gone_since() -> None:
     led = _led()
     led.all_at(dict.fromkeys(PARTITIONS, 5), dict.fromkeys(PARTITIONS, 5))

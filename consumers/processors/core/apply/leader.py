@@ -29,7 +29,6 @@ from consumers.control.core.replication.messages import (
     HeartbeatResponse,
     Message,
     RemoveTableResponse,
-    Standing,
     TableStatus,
 )
 from consumers.control.core.replication.staleness import is_for_owner
@@ -58,9 +57,6 @@ class Leader:
     limits: Limits = LIMITS
     coordinator: Coordinator = field(init=False)
     _tables: dict[TableId, tuple[TableSpan, ...]] = field(init=False)
-    _first: dict[tuple[CaptureId, int], Standing] = field(default_factory=dict)
-    """What processors said first in this term. What they count goes on over terms; the figures here are of this one,
-    else those of a processor that has gone since would seem to be written once more by those that stay."""
     _rows: dict[tuple[CaptureId, int], int] = field(default_factory=dict)
     _windows: dict[tuple[CaptureId, int], tuple[int, int]] = field(default_factory=dict)
     """Of flow proofs: proven and unproven."""
@@ -80,20 +76,18 @@ class Leader:
 
     @property
     def rows_total(self) -> int:
-        """Rows applied in this term, by all processors."""
-        return sum(rows - self._first[key].rows_total for key, rows in self._rows.items())
+        """Rows applied, by all processors that have reported in this term."""
+        return sum(self._rows.values())
 
     @property
     def windows(self) -> tuple[int, int]:
-        """Windows of flow proofs, proven and unproven, of this term, by all processors."""
-        proven = sum(pair[0] - self._first[key].windows_proven for key, pair in self._windows.items())
-        return proven, sum(pair[1] - self._first[key].windows_unproven for key, pair in self._windows.items())
+        """Windows of flow proofs, proven and unproven, by all processors that have reported in this term."""
+        return sum(pair[0] for pair in self._windows.values()), sum(pair[1] for pair in self._windows.values())
 
     @property
     def figures(self) -> SinkFigures:
-        """What all processors count of their writes in this term."""
-        added = (figures.since(self._first[key].sink) for key, figures in self._figures.items())
-        return reduce(SinkFigures.plus, added, NO_FIGURES)
+        """What all processors that have reported in this term count of their writes."""
+        return reduce(SinkFigures.plus, self._figures.values(), NO_FIGURES)
 
     @property
     def is_settled(self) -> bool:
@@ -158,7 +152,6 @@ class Leader:
                 continue
             self.barriers.stand(partition, ddl=at.ddl, offset=at.offset, barrier_ts=at.barrier_ts)
             key = message.sender, partition
-            self._first.setdefault(key, at)
             self._rows[key] = max(at.rows_total, self._rows.get(key, 0))
             seen = at.windows_proven, at.windows_unproven
             self._windows[key] = max(seen, self._windows.get(key, seen), key=sum)

@@ -18,7 +18,7 @@ import pytest
 from compose.stack.local import Addresses
 from compose.stack.mariadb import LocalMariaDb
 from consumers.processors.apply.begin import DatabaseSides
-from consumers.processors.processor import ProcessorInputs, ProcessorOptions
+from consumers.processors.processor import TOLD, ProcessorInputs, ProcessorOptions
 from schemas.config.changefeed import load_changefeed
 from schemas.ddl.job import DdlType
 from schemas.ids import Ts, UpstreamId, compose_ts
@@ -150,11 +150,11 @@ def test_processors_share_partitions_and_apply_every_row_once_whoever_is_lost(
     stays = fourth if leader is third else third
     leader.send_signal(signal.SIGTERM)
     of.wait_applied(writer.write(ddl=True))
-    assert leader.wait(60) == 0
+    assert leader.wait(60) == TOLD
     of.wait_spread(stays)
     of.wait_applied(writer.write())
     stays.send_signal(signal.SIGTERM)
-    assert stays.wait(60) == 0
+    assert stays.wait(60) == TOLD
     assert "run failed" not in of.log_file.read_text()
     _check_tables(writer, mariadb)
 
@@ -225,5 +225,5 @@ def test_processors_share_a_folder_and_show_every_line_once_whoever_is_lost(
         of.wait_spread(first, second)
         for process in (leader, stays):
             process.send_signal(signal.SIGTERM)
-            assert process.wait(60) == 0
+            assert process.wait(60) == TOLD
     check_files(folder_files(tmp_path / "out"), meant, last_ts)

@@ -1,5 +1,6 @@
 """Jars that tests alone need: by Ivy, once, into the cache; where they cannot be had, tests skip and say so."""
 
+import fcntl
 import subprocess
 import warnings
 from pathlib import Path
@@ -20,6 +21,14 @@ def fetched_jars(folder_name: str, ivy_file: Path, conf: str, what: str) -> list
         what: is not tested without them.
     """
     folder = cache_dir() / "jars" / folder_name
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with (folder.parent / ".ivy-lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # Ivy's cache is for one process at a time, and tests run in several
+        _fetch(folder, ivy_file, conf, what)
+    return sorted(folder.glob("*.jar"))
+
+
+def _fetch(folder: Path, ivy_file: Path, conf: str, what: str) -> None:
     if not (folder / "whole").exists():
         ivy = next(pyspark_jars().glob("ivy-*.jar"))
         command = [str(find_java()), "-cp", str(ivy), "org.apache.ivy.Main", "-m2compatible", "-warn"]
@@ -30,4 +39,3 @@ def fetched_jars(folder_name: str, ivy_file: Path, conf: str, what: str) -> list
             warnings.warn(f"NOT TESTED, {what}: {ran.stdout[-500:]}", stacklevel=1)
             pytest.skip(f"no jars of {what}")
         (folder / "whole").touch()
-    return sorted(folder.glob("*.jar"))

@@ -35,7 +35,7 @@ SAMPLED_EVERY = 3
 def measure(options: argparse.Namespace, source: Upstream, folder: Path, feeds: int) -> dict[str, object]:
     """Run so many changefeeds; return the figures."""
     with feeds_bus(folder, source, TABLES, warm=options.spark == "warm") as running:
-        running.create(feeds)
+        running.create(feeds, open_batch_rows=options.open_batch_rows)
         with contextlib.closing(Arrivals(running.bus.addresses.kafka, every=SAMPLED_EVERY)) as arrivals:
             caught_up = await_all(running, arrivals, BEHIND_S, CAUGHT_UP_S)
             # Asked before the warm-up and after all: while the bench asks, it takes nothing that has arrived.

@@ -50,6 +50,13 @@ class AlikeTables:
         return pa.array(values, kind).take(pa.array(self.number))
 
 
+def column_names(version: TableVersion) -> tuple[str, ...]:
+    """Return what tables that :func:`are_alike` share, and few others do: many are sorted by it, so that not each is
+    compared with each.
+    """
+    return tuple(column.name for column in version.columns)
+
+
 def are_alike(first: TableVersion, second: TableVersion) -> bool:
     """Tell whether rows of two tables differ in nothing but what their table is called: names, ids and versions.
 

@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from schemas.tidb.table import TableVersion
-from sorters.core.mount.alike_tables import are_alike
+from sorters.core.mount.alike_tables import are_alike, column_names
 
 LATELY_CUTS: Final = 64
 """For so many cuts of an upstream a table counts that somebody has asked for: a paused changefeed's, and one's that has
 run ahead, are encoded in vain for that long."""
-_Names = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,8 +48,8 @@ class AskedTables:
     def __init__(self) -> None:
         self._noted: dict[Hashable, dict[tuple[int, bytes], _Noted]] = {}
         """By settings."""
-        self._forms: dict[Hashable, dict[_Names, list[TableVersion]]] = {}
-        """By settings and names of columns, which alike tables share: many tables are not compared each by each."""
+        self._forms: dict[Hashable, dict[tuple[str, ...], list[TableVersion]]] = {}
+        """By settings and :func:`column_names`."""
         self._swept_at = 0
 
     def note(self, settings: Hashable, tables: Sequence[AskedTable], at: int) -> None:
@@ -76,7 +75,7 @@ class AskedTables:
         ]
 
     def _form_of(self, settings: Hashable, version: TableVersion) -> TableVersion:
-        forms = self._forms.setdefault(settings, {}).setdefault(_names(version), [])
+        forms = self._forms.setdefault(settings, {}).setdefault(column_names(version), [])
         for form in forms:
             if are_alike(form, version):
                 return form
@@ -89,13 +88,9 @@ class AskedTables:
         for settings, noted in list(self._noted.items()):
             fresh = {key: each for key, each in noted.items() if at - each.at <= LATELY_CUTS}
             self._noted[settings] = fresh
-            forms: dict[_Names, list[TableVersion]] = {}
+            forms: dict[tuple[str, ...], list[TableVersion]] = {}
             for form in {id(each.form): each.form for each in fresh.values()}.values():
-                forms.setdefault(_names(form), []).append(form)
+                forms.setdefault(column_names(form), []).append(form)
             self._forms[settings] = forms
             if not fresh:
                 del self._noted[settings], self._forms[settings]
-
-
-def _names(version: TableVersion) -> _Names:
-    return tuple(column.name for column in version.columns)

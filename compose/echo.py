@@ -1,8 +1,19 @@
 """How a command says something."""
 
+from collections.abc import Sequence
+from typing import Final
+
 import click
 
 from compose.escapes import escaped_lines
+
+_LISTED_MAX: Final = 20
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return names as a sentence has them: the first, and how many more there are."""
+    more = len(names) - _LISTED_MAX
+    return ", ".join(names[:_LISTED_MAX]) + (f" and {more} more" if more > 0 else "")
 
 
 def echo(text: object, *, err: bool = False) -> None:

@@ -14,7 +14,7 @@ import click
 from compose.cli.given_files import changefeed_text
 from compose.cli.options.kinds import Command, Duration
 from compose.cli.options.server import ask, server_options
-from compose.echo import echo
+from compose.echo import echo, listed
 from schemas.errors import ConfigError
 from schemas.nodes.changefeed import NAMESPACE_DEFAULT
 
@@ -89,7 +89,7 @@ def _settings(command: Command) -> Command:
 @server_options
 def create(api: "ApiCalls", changefeed_id: str, namespace: str, start_ts: int, no_confirm: bool, **given: Any) -> None:
     """Check a changefeed and create it; the owner gives it to a sorter service."""
-    from compose.operator.api_calls import ApiRefusedError, located
+    from compose.operator.api_calls import ApiRefusedError, located, tables_without_key
 
     sink_uri, config = given["sink_uri"], given["config"]
     table, checked = _read(sink_uri, config, given["schema_registry"])
@@ -98,11 +98,9 @@ def create(api: "ApiCalls", changefeed_id: str, namespace: str, start_ts: int, n
     try:
         if start_ts:
             _ask_old(api, start_ts, no_confirm)
-        tables = api.call("POST", "/verify_table", {**settings, "start_ts": start_ts})["ineligible_tables"]
+        tables = tables_without_key(api, settings, start_ts)
         if tables:
-            shown = ", ".join(f"{table['database_name']}.{table['table_name']}" for table in tables[:20])
-            shown += f" and {len(tables) - 20} more" if len(tables) > 20 else ""
-            echo(f"tables without a primary key or not-null unique key: {shown}", err=True)
+            echo(f"tables without a primary key or not-null unique key: {listed(tables)}", err=True)
             ask("Ignore those tables and replicate the others?", no_confirm)
         if tables or no_confirm:
             body["replica_config"] = {**table, "ignore_ineligible_table": True}

@@ -10,7 +10,7 @@ import click
 from compose.cli.changefeed import namespace_option
 from compose.cli.options.kinds import Command
 from compose.cli.options.server import ask, server_options
-from compose.echo import echo
+from compose.echo import echo, listed
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -128,8 +128,8 @@ def _take_over(
     taker.check_zone(time_zone, [verdict.changefeed.changefeed_id for verdict in verdicts if verdict.writes_times])
     for changefeed in changefeeds:
         if left_out := taker.check(changefeed):
-            shown = ", ".join(left_out[:20]) + (f" and {len(left_out) - 20} more" if len(left_out) > 20 else "")
-            echo(f"{changefeed.changefeed_id}: tables without a key are left out, as by TiCDC: {shown}", err=True)
+            words = f"tables without a key are left out, as by TiCDC: {listed(left_out)}"
+            echo(f"{changefeed.changefeed_id}: {words}", err=True)
     names = ", ".join(changefeed.changefeed_id for changefeed in changefeeds)
     ask(f"Pause {names} in that TiCDC, and go on with them here?", no_confirm)
     for changefeed in changefeeds:

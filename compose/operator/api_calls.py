@@ -91,6 +91,16 @@ class ApiCalls:
         return answer.json() if answer.body else None
 
 
+def tables_without_key(api: ApiCalls, settings: Mapping[str, object], start_ts: int) -> list[str]:
+    """Return the tables that a changefeed of these settings would have to leave out, for want of a key, by name.
+
+    Raises:
+        BusError: the bus does not answer, or refuses the settings.
+    """
+    tables = api.call("POST", "/verify_table", {**settings, "start_ts": start_ts})["ineligible_tables"]
+    return [f"{table['database_name']}.{table['table_name']}" for table in tables]
+
+
 def refusal(answer: Answer) -> BusError:
     """Return the error that an answer is."""
     body = answer.json()

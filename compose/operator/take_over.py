@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from compose.operator.api_calls import ApiCalls
+from compose.operator.api_calls import ApiCalls, tables_without_key
 from compose.operator.migration import TicdcChangefeed, read_changefeed, scope
 from consumers.control.api.replica_config import replica_config
 from schemas.errors import Action, BusError
@@ -84,9 +84,8 @@ class TakeOver:
                 cluster_id=changefeed.upstream_id,
                 ours=shown,
             )
-        tables = self.bus.call("POST", "/verify_table", {**self._settings(changefeed), "start_ts": 0})
-        left_out = [] if _replicates_all(changefeed) else tables["ineligible_tables"]
-        return [f"{table['database_name']}.{table['table_name']}" for table in left_out]
+        left_out = tables_without_key(self.bus, self._settings(changefeed), start_ts=0)
+        return [] if _replicates_all(changefeed) else left_out
 
     def check_zone(self, time_zone: str, changefeeds: Sequence[str]) -> None:
         """Refuse to go on in another zone than TiCDC's servers have.
@@ -158,12 +157,9 @@ class TakeOver:
     @staticmethod
     def _settings(changefeed: TicdcChangefeed) -> dict[str, object]:
         config = replica_config(changefeed.settings)
-        if not _replicates_all(changefeed):
-            config = {
-                **config,
-                "ignore_ineligible_table": True,
-            }  # TiCDC passes them over, whatever was asked at creation
-        return {"sink_uri": changefeed.sink_uri, "replica_config": config}
+        # TiCDC passes them over, whatever was asked at creation.
+        ignored = {} if _replicates_all(changefeed) else {"ignore_ineligible_table": True}
+        return {"sink_uri": changefeed.sink_uri, "replica_config": {**config, **ignored}}
 
 
 def _replicates_all(changefeed: TicdcChangefeed) -> bool:

@@ -28,6 +28,9 @@ from sorters.core.feed.feed import compile_feed
 from sorters.log.topic_admin import SinkTopicLimits, TopicAdmin
 from sorters.run.schema_feed import schemas_at
 
+Login = Mapping[str, str | int | bool]
+"""How brokers are reached, in librdkafka's words, with secrets."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changefeed:
@@ -37,12 +40,8 @@ class Changefeed:
     upstream: UpstreamId
     ts: Ts | None
     """Tables as they stand then; None: now."""
-    login: "Login | None" = None
+    login: Login | None = None
     """To the sink's brokers."""
-
-
-Login = Mapping[str, str | int | bool]
-"""How brokers are reached, in librdkafka's words, with secrets."""
 
 
 def of_changefeed(

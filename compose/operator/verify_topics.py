@@ -65,11 +65,14 @@ def topic_check(  # what a check takes, once
     """
     check_protocol(config)
     options, feed = librdkafka_options(config), compile_feed(config, namespace)
-    if config.protocol == "avro":
-        others = _names(feed, source)
-        tables = topic_tables(pairs, source, feed.selectors.keeps, name_of=sanitize_name, others=others)
-    else:
-        tables = topic_tables(pairs, source, feed.selectors.keeps)
+    changes_names = config.protocol == "avro"
+    tables = topic_tables(
+        pairs,
+        source,
+        feed.selectors.keeps,
+        name_of=sanitize_name if changes_names else str,
+        others=_names(feed, source) if changes_names else (),
+    )
     topics = _topics(feed, pairs)
     cut_off = _cut_off(options, set(topics.values()))
     for name, topic in topics.items():

@@ -60,6 +60,7 @@ READ_TIMEOUT_S: Final = 30.0
 SNAPSHOT_TTL_S: Final = 3600
 """How long TiKV keeps history for a snapshot that is being read; TiCDC's TTL for a changefeed in creation."""
 FLUSH_S: Final = 60.0
+STOP_FLUSH_S: Final = 1.0
 
 
 class DdlFeed:
@@ -152,8 +153,9 @@ class DdlFeed:
         self._resolver.close()
         if self._feed is not None:
             self._feed.stop()
-        if self._producer is not None:
-            close_producer(self._producer)
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            close_producer(producer, STOP_FLUSH_S)
         self._pd.close()
 
     def take(self) -> list[DdlRecord]:

@@ -76,8 +76,7 @@ class ImageLog:
         with self._lock:
             opened, self._open = self._open, None
         if opened is not None:
-            opened.producer.flush(STOP_FLUSH_S)
-            close_producer(opened.producer)
+            close_producer(opened.producer, STOP_FLUSH_S)
 
     def _made(self) -> OpenImageLog:
         topic = self._topics.images

@@ -1,7 +1,9 @@
 """The producer of raw topics: of rows, of DDL and of images."""
 
+import time
 from collections.abc import Callable
-from typing import Any
+from contextlib import suppress
+from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException
 
@@ -11,6 +13,9 @@ from edges.kafka.producer import ordered_producer
 from producers.errors import DeliveryFailedError
 from producers.pull.landing.raw_log import QUIETER, kafka_log
 from schemas.rawlog.topics import RAW_MESSAGE_BYTES_MAX
+
+PURGE_S: Final = 1.0
+"""How long records that are given up may take until each of them is reported."""
 
 
 def raw_log_producer(
@@ -67,7 +72,16 @@ def serve_gapless(producer: Any, timeout_s: float, topic: str) -> None:
         ) from error
 
 
-def close_producer(producer: Any) -> None:
-    """End a producer's threads. What is not acknowledged is given up: the next start lands it again."""
+def close_producer(producer: Any, flush_s: float = 0.0) -> None:
+    """End a producer's threads. What is not acknowledged in ``flush_s`` is given up: the next start lands it again."""
+    # A gapless producer takes what is given up in flight for a gap, and raises that before it reports the records.
+    gap = (KafkaException, SystemError)
+    with suppress(*gap):
+        producer.flush(flush_s)
     producer.purge()
-    producer.close()
+    deadline = time.monotonic() + PURGE_S
+    while len(producer) and time.monotonic() < deadline:
+        with suppress(*gap):
+            producer.poll(0.1)
+    with suppress(*gap):
+        producer.close()

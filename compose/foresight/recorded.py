@@ -12,7 +12,7 @@ from pathlib import Path
 
 from producers.pull.core.ddl.book import DdlBook
 from producers.pull.core.ddl.early_jobs import may_count
-from producers.pull.core.ddl.meta_snapshot import snapshot_records
+from producers.pull.core.ddl.meta_snapshot import snapshot_records, table_info_at
 from producers.pull.core.match.change_columns import Change
 from producers.pull.core.match.matcher import Matcher
 from producers.region_server.core.cdc.delegate import Downstream, live_events
@@ -131,4 +131,7 @@ def _finished_jobs(store: ClusterStore, rows: list[Change], table_ts: Ts, end_ts
             record = decode_ddl_job_row(value, table, start_ts=Ts(start_ts), commit_ts=Ts(commit_ts), counts=may_count)
             if record is not None:
                 book.add(record)
+    for record in book.unread():
+        scan = _Snapshot(store, record.ts).scan
+        book.read(record, table_info_at(scan, record.payload.get("schema_id"), record.payload.get("table_id")))
     return book.resolved(end_ts)

@@ -125,12 +125,16 @@ class SchemaChange:
     """Physical ids whose late rows are skipped in silence."""
 
 
+_OF_PARTITIONS: Final = frozenset({DdlType.DROP_PARTITION, DdlType.TRUNCATE_PARTITION})
+"""Sessions a schema version behind may still write to what is gone."""
+
+
 def was_in_effect(change: SchemaChange) -> bool:
     """Tell whether a job was in effect before the schema that it met, a snapshot, and changes nothing any more.
 
-    A truncated partition has its new id, and rows in there, some steps before the job is done.
+    The partitions are the new ones, with rows in them, some steps before the job is done.
     """
-    if change.job.type is not DdlType.TRUNCATE_PARTITION:
+    if change.job.type not in _OF_PARTITIONS:
         return False
     return all(item.pre and item.post and item.pre.physical_ids == item.post.physical_ids for item in change.tables)
 
@@ -198,7 +202,7 @@ def plan_job(job: DdlJob, view: SchemaView) -> SchemaChange:
     if post.table_id != pre.table_id:
         raise _inconsistent(job, "job's table info has another table id", table_id=post.table_id)
     gone = tuple(pid for pid in pre.physical_ids if pid not in post.physical_ids)
-    return _change(job, pre, post, gone if job.type is DdlType.TRUNCATE_PARTITION else ())
+    return _change(job, pre, post, gone if job.type in _OF_PARTITIONS else ())
 
 
 def _plan_schema(job: DdlJob, view: SchemaView) -> SchemaChange:

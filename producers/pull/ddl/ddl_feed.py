@@ -5,9 +5,9 @@
     rows of mysql.tidb_ddl_job --resolved ts-+
 
 A job is written when the resolved ts of its span has passed it, so the topic is in finished_ts order. One that has its
-effect before it is done (``producers/pull/core/ddl/early_jobs.py``) is written as of then. A row that does
-not decode is written as it is, where its commit_ts belongs. After a restart there is no second snapshot: the topic
-says where to go on. One DDL feed per upstream, on the owner.
+effect before it is done (``producers/pull/core/ddl/early_jobs.py``) is written as of then, with its table's TableInfo
+as the meta keys have it at that ts. A row that does not decode is written as it is, where its commit_ts belongs. After
+a restart there is no second snapshot: the topic says where to go on. One DDL feed per upstream, on the owner.
 """
 
 import logging
@@ -26,9 +26,10 @@ from producers.ending import Ending
 from producers.errors import DeliveryFailedError, RawTopicError, SnapshotFailedError
 from producers.pull.core.ddl.book import DdlBook
 from producers.pull.core.ddl.early_jobs import may_count
-from producers.pull.core.ddl.meta_snapshot import snapshot_records
+from producers.pull.core.ddl.meta_snapshot import KeyValue, snapshot_records
 from producers.pull.core.match.change_columns import Change
-from producers.pull.ddl.schema_snapshot import SnapshotReader
+from producers.pull.ddl.early_tables import EarlyTables
+from producers.pull.ddl.schema_snapshot import DEADLINE_S, SnapshotReader
 from producers.pull.feed.event_feed import EventFeed
 from producers.pull.feed.types import SpanStatus
 from producers.pull.landing.landing import Delivered, OnDelivery, RecordProducer
@@ -49,6 +50,7 @@ from schemas.ids import RegionId, Ts, UpstreamId
 from schemas.rawlog.ddl_record import DdlRecord, encode_ddl_record, read_ddl_record
 from schemas.rawlog.frontier import DdlReport, FrontierRecord
 from schemas.rawlog.topics import raw_topics
+from schemas.tidb.info_json import JsonObject
 from schemas.tidb.spans import TableSpan
 
 log = logging.getLogger(__name__)
@@ -59,6 +61,8 @@ READ_TIMEOUT_S: Final = 30.0
 """Without a record or an end, while the ddl topic is read at the start."""
 SNAPSHOT_TTL_S: Final = 3600
 """How long TiKV keeps history for a snapshot that is being read; TiCDC's TTL for a changefeed in creation."""
+EARLY_TABLE_S: Final = 5.0
+"""How long one table is read without progress; then it is said, and tried again."""
 FLUSH_S: Final = 60.0
 STOP_FLUSH_S: Final = 1.0
 
@@ -103,6 +107,7 @@ class DdlFeed:
         self._lock_watch: LockWatch | None = None
         self._sink: _DdlSink | None = None
         self._feed: EventFeed | None = None
+        self._early = EarlyTables(self._scan_at, self._read_early)
         self._producer: Any = None
 
     def start(self) -> Ts:
@@ -129,7 +134,7 @@ class DdlFeed:
         if book.snapshot_ts is None:
             records += self._land_snapshot(book, producer, self._snapshot_ts(records))
         assert book.snapshot_ts is not None
-        self._sink = _DdlSink(book, producer, self.topics.ddl, records)
+        self._sink = _DdlSink(book, producer, self.topics.ddl, records, self._early.ask)
         # What a bidirectional partner's DDL is worth, the changefeed decides by its role, not TiKV by its write source.
         feed = replace(self._settings.feed, filter_loop=False)
         self._feed = EventFeed(self._cache, self._sink, self._ending.fail, feed)
@@ -153,6 +158,7 @@ class DdlFeed:
         self._resolver.close()
         if self._feed is not None:
             self._feed.stop()
+        self._early.stop()
         producer, self._producer = self._producer, None
         if producer is not None:
             close_producer(producer, STOP_FLUSH_S)
@@ -191,9 +197,31 @@ class DdlFeed:
             return self._frontier.resolved_ts
         return self._pd.now() if self._start_ts is None else self._start_ts
 
+    def _scan_at(self, ts: Ts, start: bytes, end: bytes) -> list[KeyValue]:
+        """Return keys and values as they stood at ``ts``; called by the thread that reads early tables.
+
+        Raises:
+            SnapshotFailedError: the meta keys cannot be read now.
+            PdUnreachableError: PD does not answer.
+        """
+        reader = self._reader(ts, EARLY_TABLE_S)
+        try:
+            return list(reader.scan(start, end))
+        finally:
+            reader.close()
+
+    def _read_early(self, record: DdlRecord, info: JsonObject | None) -> None:
+        sink, feed = self._running()
+        with feed.lock:
+            sink.book.read(record, info)
+
+    def _reader(self, ts: Ts, deadline_s: float = DEADLINE_S) -> SnapshotReader:
+        resolver = self._resolver if self._settings.resolve_locks else None
+        return SnapshotReader(self._cache, ts, resolver, deadline_s=deadline_s)
+
     def _land_snapshot(self, book: DdlBook, producer: RecordProducer, ts: Ts) -> list[DdlRecord]:
         keep_safe_point(self._pd, f"{self._settings.gc_service_id(self._upstream)}-creating", ts, SNAPSHOT_TTL_S)
-        reader = SnapshotReader(self._cache, ts, self._resolver if self._settings.resolve_locks else None)
+        reader = self._reader(ts)
         try:
             records = list(snapshot_records(reader.scan, ts))
         finally:
@@ -214,7 +242,7 @@ class DdlFeed:
                 of=len(records),
                 reason=delivered.error and delivered.error.str(),
             )
-        book.snapshot_landed(ts, delivered.end, records)
+        book.snapshot_landed(ts, delivered.end)
         return records
 
     def _read_topic(self) -> Iterator[tuple[int, DdlRecord]]:
@@ -247,13 +275,22 @@ class DdlFeed:
 class _DdlSink:
     """Takes the job table's rows (:class:`~producers.pull.feed.types.FeedSink`); called under the feed's lock."""
 
-    def __init__(self, book: DdlBook, producer: RecordProducer, topic: str, landed: list[DdlRecord]) -> None:
+    def __init__(
+        self,
+        book: DdlBook,
+        producer: RecordProducer,
+        topic: str,
+        landed: list[DdlRecord],
+        ask: Callable[[list[DdlRecord]], None],
+    ) -> None:
+        """``ask`` has the tables of early jobs read, and tells the book of them under the feed's lock."""
         info = job_table_info(landed)
         if info is None:
             raise SnapshotFailedError("the ddl topic has no table mysql.tidb_ddl_job", topic=topic)
         self.book = book
         self._producer = producer
         self._topic = topic
+        self._ask = ask
         self._table = info
         self._ready = list(landed)
         self._sent: deque[DdlRecord] = deque()
@@ -269,6 +306,7 @@ class _DdlSink:
                 record = self._record(key, value, Ts(start_ts), Ts(commit_ts))
                 if record is not None:
                     self.book.add(record)
+        self._ask(self.book.unread())
 
     def _record(self, key: bytes, value: bytes, start_ts: Ts, commit_ts: Ts) -> DdlRecord | None:
         try:
@@ -280,11 +318,15 @@ class _DdlSink:
             return undecodable_record(key, value, self._table, start_ts=start_ts, commit_ts=commit_ts, error=error)
 
     def resolved(self, span: TableSpan, ts: Ts) -> None:
-        for record in self.book.resolved(ts):
+        self._send(self.book.resolved(ts))
+
+    def _send(self, records: list[DdlRecord]) -> None:
+        for record in records:
             self._sent.append(record)
             _produce(self._producer, self._topic, record, self._delivered)
 
     def turn(self, now_s: float) -> float:
+        self._send(self.book.to_send())
         serve_gapless(self._producer, 0, self._topic)
         if self._failure is not None:
             raise self._failure

@@ -6,7 +6,7 @@ from pathlib import Path
 from compose.foresight.dry_run import prepare
 from schemas.config.changefeed import load_changefeed
 from schemas.errors import BusError
-from tests.support.recorded.job_rows import EARLY_TS, EARLY_TS_OF_TICDC
+from tests.support.recorded.job_rows import EARLY_ROWS, EARLY_TS, is_early_row
 from tests.support.recorded.recording import oracle
 
 DATA = Path(__file__).parents[2] / "data" / "tidb"
@@ -27,8 +27,13 @@ def test_dry_run_open_protocol_equals_ticdcs_messages_byte_for_byte() -> None:
         for line in oracle("encoded/open-protocol")
         if line["op"] != "watermark"
     )
-    assert [line[:2] for line in (wanted - written).elements()] == [("ddl", EARLY_TS_OF_TICDC)]
-    assert [line[:2] for line in (written - wanted).elements()] == [("ddl", EARLY_TS)]
+    missed, extra = (wanted - written), (written - wanted)
+    assert [line[1] for line in missed.elements() if line[0] == "ddl"] == list(EARLY_TS)
+    assert [line[1] for line in extra.elements() if line[0] == "ddl"] == list(EARLY_TS.values())
+    rows = sorted(line["commit_ts"] for line in oracle("encoded/open-protocol") if is_early_row(line))
+    assert len(rows) == EARLY_ROWS
+    for side in (missed, extra):
+        assert sorted(line[1] for line in side.elements() if line[0] != "ddl") == rows
     assert wanted.total() == 17_651 + 97
     would_fail = {line["commit_ts"] for line in oracle("ddl_events") if "error:" in line.get("not_sent", "")}
     assert {error.fields.get("commit_ts") for error in refused} == would_fail

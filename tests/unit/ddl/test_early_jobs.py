@@ -1,36 +1,42 @@
-"""TRUNCATE PARTITION has its effect before it is done: by hand-made jobs."""
+"""Jobs that take effect before they are done: by hand-made rows of them."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
 from producers.pull.core.ddl.book import DdlBook
 from producers.pull.core.ddl.early_jobs import as_done, is_early, may_count
-from schemas.ddl.job import DdlDecodeError, DdlType, undecodable_record
-from schemas.ddl.schema_store import SchemaStore
-from schemas.ids import Ts
+from schemas.ddl.job import DdlType
+from schemas.ddl.schema_store import NoSchema, SchemaStore
+from schemas.ids import TableId, Ts
 from schemas.rawlog.ddl_record import DdlRecord
-from schemas.tidb.row_v2 import encode_row_v2
-from tests.support.recorded.ddl_jobs import column, job, table_info
+from tests.support.recorded.ddl_jobs import column, index, table_info
 
 TABLE = 100
-DELETE_ONLY, DONE = Ts(30), Ts(40)
-V2 = {"old_partition_ids": [102], "new_partition_ids": [112]}
+EARLY, DONE = Ts(30), Ts(40)
+NO_BINLOG = {"SchemaVersion": 0, "DBInfo": None, "TableInfo": None, "FinishedTS": 0, "MultipleTableInfos": None}
+DELETE_ONLY, WRITE_ONLY, WRITE_REORG, PUBLIC = 1, 2, 3, 5
+RUNNING, STATE_DONE = 1, 4
 
 
-def partitioned(
-    *ids: int, table_id: int = TABLE, name: str = "t", columns: Any = None, **fields: Any
-) -> dict[str, Any]:
+BEFORE = [column(1, "id", not_null=True, flag=2), column(2, "v")]
+NEW_V = column(3, "v", tp=15, flen=20)
+
+
+def with_columns(*columns: dict[str, Any], indexes: list[dict[str, Any]] | None = None) -> dict[str, Any]:
+    info = table_info(TABLE, "t", columns=[dict(each) for each in columns], indexes=indexes)
+    for offset, each in enumerate(info["cols"]):
+        each["offset"] = offset
+    return info
+
+
+def partitioned(*ids: int, dropping: tuple[int, ...] = (), **fields: Any) -> dict[str, Any]:
     """Return the TableInfo of a table with these partitions."""
-    names = [{"O": f"p{number}", "L": f"p{number}"} for number in range(len(ids))]
-    definitions = [{"id": id_, "name": each, "less_than": ["1"]} for id_, each in zip(ids, names, strict=True)]
-    partition = {"type": 1, "expr": "`id`", "enable": True, "definitions": definitions, "ddl_state": 0, **fields}
-    return {**table_info(table_id, name, columns=columns), "partition": partition}
-
-
-def partition_ids(record: DdlRecord) -> list[int]:
-    definitions = record.payload["binlog"]["TableInfo"]["partition"]["definitions"]
-    return [definition["id"] for definition in definitions]
+    names = [{"O": f"p{number}", "L": f"p{number}"} for number in range(len(ids) + len(dropping))]
+    parts = [{"id": id_, "name": each, "less_than": ["1"]} for id_, each in zip((*ids, *dropping), names, strict=True)]
+    partition = {"type": 1, "expr": "`id`", "enable": True, "definitions": parts[: len(ids)], "ddl_state": 0, **fields}
+    return {**with_columns(*BEFORE), "partition": {**partition, "dropping_definitions": parts[len(ids) :] or None}}
 
 
 def snapshot(*tables: dict[str, Any]) -> list[DdlRecord]:
@@ -42,183 +48,214 @@ def snapshot(*tables: dict[str, Any]) -> list[DdlRecord]:
     ]
 
 
-def changed(finished_ts: int, type_: DdlType, table_id: int = TABLE, **fields: Any) -> DdlRecord:
-    """Return a done job of schema d."""
-    return job(finished_ts, type_, schema_id=2, table_id=table_id, **fields)
-
-
-def truncation(ts: Ts, *, raw_args: Any = None, table_id: int = TABLE, **fields: Any) -> DdlRecord:
-    """Return the record of a row of job 7, as it stands when it is delete-only."""
+def row(ts: int, type_: DdlType, schema_state: int, **fields: Any) -> DdlRecord:
+    """Return the record of a row of job 7, which runs."""
     payload = {
         "id": 7,
-        "type": DdlType.TRUNCATE_PARTITION,
+        "type": type_,
         "schema_id": 2,
         "schema_name": "d",
-        "table_id": table_id,
-        "state": 1,
-        "schema_state": 1,
-        "query": "ALTER TABLE t TRUNCATE PARTITION p1",
-        "raw_args": V2 if raw_args is None else raw_args,
-        "binlog": {"SchemaVersion": 0, "DBInfo": None, "TableInfo": None, "FinishedTS": 0, "MultipleTableInfos": None},
+        "table_id": TABLE,
+        "state": RUNNING,
+        "schema_state": schema_state,
+        "query": "ALTER TABLE t",
+        "binlog": NO_BINLOG,
         "last_schema_version": 55,
         **fields,
     }
-    return DdlRecord(kind="job", ts=ts, start_ts=Ts(ts - 1), payload=payload)
+    return DdlRecord(kind="job", ts=Ts(ts), start_ts=Ts(ts - 1), payload=payload)
 
 
-def done(info: dict[str, Any]) -> DdlRecord:
+def done(type_: DdlType, info: dict[str, Any]) -> DdlRecord:
     """Return the record of the same job when it is done."""
-    args = {"old_partition_ids": V2["old_partition_ids"]}
-    binlog = {"SchemaVersion": 57, "DBInfo": None, "TableInfo": info, "FinishedTS": 0, "MultipleTableInfos": None}
-    return truncation(DONE, raw_args=args, state=4, schema_state=0, binlog=binlog)
+    return row(DONE, type_, 0, state=STATE_DONE, binlog={**NO_BINLOG, "SchemaVersion": 57, "TableInfo": info})
 
 
-def landed(book: DdlBook, *records: DdlRecord) -> list[DdlRecord]:
-    """Return what goes out of these, in whatever order they come."""
+def landed(book: DdlBook, *records: DdlRecord, tables: Mapping[int, dict[str, Any]]) -> list[DdlRecord]:
+    """Return what goes out of these, in whatever order they come; ``tables``: what is read, by ts."""
     for record in reversed(records):
         book.add(record)
+    for record in book.unread():
+        book.read(record, tables.get(record.ts))
     return book.resolved(Ts(100))
 
 
-@pytest.mark.parametrize("raw_args", [V2, [[102], [112]]], ids=["job version 2", "job version 1"])
-def test_early_job_goes_out_as_done_when_it_is_delete_only_and_no_more_when_done(raw_args: Any) -> None:
-    before, after = partitioned(101, 102, 103), partitioned(101, 112, 103)
-    sent = landed(DdlBook(enumerate(snapshot(before))), truncation(DELETE_ONLY, raw_args=raw_args), done(after))
+TRUNCATED, DROPPED = (
+    (DdlType.TRUNCATE_PARTITION, partitioned(101, 112, 103)),
+    (DdlType.DROP_PARTITION, partitioned(101, 103)),
+)
+
+
+@pytest.mark.parametrize(("type_", "after"), [TRUNCATED, DROPPED])
+def test_partition_job_goes_out_as_done_when_it_is_delete_only_and_no_more_when_done(
+    type_: DdlType, after: dict[str, Any]
+) -> None:
+    before = partitioned(101, 102, 103)
+    ids = [definition["id"] for definition in after["partition"]["definitions"]]
+    running = partitioned(*ids, dropping=(102,), ddl_state=DELETE_ONLY, ddl_action=int(type_), new_partition_ids=[112])
+    sent = landed(
+        DdlBook(enumerate(snapshot(before))), row(EARLY, type_, DELETE_ONLY), done(type_, after), tables={30: running}
+    )
     assert [(record.ts, record.start_ts, record.payload["id"]) for record in sent] == [(30, 29, 7)]
     payload = sent[0].payload
     assert (payload["state"], payload["schema_state"], payload["binlog"]["SchemaVersion"]) == (4, 0, 55)
     assert payload["binlog"]["TableInfo"] == after
     store = SchemaStore.empty()
-    for record in (*snapshot(before), *sent, done(after)):
+    for record in (*snapshot(before), *sent, done(type_, after)):
         store.apply(record)
     assert [(change.job.finished_ts, change.truncated) for change in store.changes] == [(30, (102,))]
+    assert store.lookup(TableId(102), Ts(35)) is NoSchema.TRUNCATED, "a session a version behind may write there"
 
 
-def test_early_job_when_the_snapshot_was_taken_before_its_step_then_no_mark_of_it_is_left() -> None:
-    running = partitioned(101, 102, new_partition_ids=[112], ddl_action=23)
-    running["partition"]["ddl_state"] = 2
-    sent = landed(DdlBook(enumerate(snapshot(running))), truncation(DELETE_ONLY))
-    assert sent[0].payload["binlog"]["TableInfo"] == partitioned(101, 112)
+@pytest.mark.parametrize(("type_", "after"), [TRUNCATED, DROPPED])
+def test_partition_job_that_was_in_effect_when_the_snapshot_was_taken_changes_nothing_when_done(
+    type_: DdlType, after: dict[str, Any]
+) -> None:
+    store = SchemaStore.empty()
+    for record in (*snapshot(after), done(type_, after)):
+        store.apply(record)
+    assert store.changes == []
 
 
-def test_early_job_when_its_row_comes_again_then_the_first_counts_and_a_reopened_book_knows_it() -> None:
-    records = snapshot(partitioned(101, 102))
-    sent = landed(DdlBook(enumerate(records)), truncation(DELETE_ONLY), truncation(Ts(33)))
+CHANGING = {"raw_args": {"old_column_id": 2, "changing_column": {"id": 3}}}
+
+
+def test_modified_column_goes_out_when_the_new_one_is_public_and_the_old_one_is_left_out() -> None:
+    old = {**column(2, "_Tombstone$_v"), "state": WRITE_ONLY}
+    removing = {**index(1, "_Tombstone$_i", [2]), "state": WRITE_ONLY}
+    running = with_columns(BEFORE[0], NEW_V, old, indexes=[index(2, "i", [1]), removing])
+    after = with_columns(BEFORE[0], NEW_V, indexes=[index(2, "i", [1])])
+    type_ = DdlType.MODIFY_COLUMN
+    records = (row(EARLY, type_, PUBLIC, **CHANGING), row(33, type_, PUBLIC, **CHANGING), done(type_, after))
+    sent = landed(DdlBook(enumerate(snapshot(with_columns(*BEFORE)))), *records, tables={30: running, 33: running})
     assert [record.ts for record in sent] == [30]
-    reopened = DdlBook(enumerate([*records, *sent]))
-    assert landed(reopened, truncation(DELETE_ONLY), done(partitioned(101, 112))) == []
+    assert sent[0].payload["binlog"]["TableInfo"] == after and sent[0].payload["schema_state"] == PUBLIC
 
 
-def test_early_job_when_the_next_truncation_follows_then_it_builds_upon_the_first() -> None:
-    args = {"old_partition_ids": [112, 101], "new_partition_ids": [122, 121]}
-    second = truncation(Ts(50), raw_args=args, id=8)
-    sent = landed(DdlBook(enumerate(snapshot(partitioned(101, 102)))), truncation(DELETE_ONLY), second)
-    assert [(record.ts, partition_ids(record)) for record in sent] == [(30, [101, 112]), (50, [121, 122])]
+def several(*changes: dict[str, Any], revertible: bool = False) -> dict[str, Any]:
+    return {"multi_schema_info": {"sub_jobs": list(changes), "revertible": revertible, "seq": 0}}
 
 
-WIDER = [column(1, "id", not_null=True, flag=2), column(2, "v"), column(3, "w")]
-BY_JOBS: dict[str, tuple[list[DdlRecord], dict[str, Any]]] = {
-    "added column": (
-        [changed(20, DdlType.ADD_COLUMN, table_info=partitioned(101, 102, columns=WIDER))],
-        partitioned(101, 112, columns=WIDER),
-    ),
-    "renamed": (
-        [changed(20, DdlType.RENAME_TABLE, table_info=partitioned(101, 102, name="u"))],
-        partitioned(101, 112, name="u"),
-    ),
-    "renamed with others": (
-        [changed(20, DdlType.RENAME_TABLES, 0, table_infos=[table_info(90, "x"), partitioned(101, 102, name="u")])],
-        partitioned(101, 112, name="u"),
-    ),
-    "created with others": (
-        [
-            changed(19, DdlType.DROP_TABLE, table_info=partitioned(101, 102)),
-            changed(20, DdlType.CREATE_TABLES, 0, table_infos=[table_info(90, "x"), partitioned(102, 103)]),
-        ],
-        partitioned(112, 103),
-    ),
-    "exchanged": (
-        [changed(20, DdlType.EXCHANGE_PARTITION, 90, table_info=partitioned(101, 90, 102))],
-        partitioned(101, 90, 112),
-    ),
-    "action that is not replicated": (
-        [job(20, 30, schema_id=2, table_id=TABLE, table_info=partitioned(101, 102, name="tiflash"))],
-        partitioned(101, 112, name="tiflash"),
-    ),
-}
+ADDED = {"type": DdlType.ADD_COLUMN, "state": STATE_DONE, "schema_state": PUBLIC}
+DROPPING = {"type": DdlType.DROP_COLUMN, "state": RUNNING, "schema_state": WRITE_ONLY}
+MODIFYING = {"type": DdlType.MODIFY_COLUMN, "state": RUNNING, "schema_state": PUBLIC, **CHANGING}
 
 
-@pytest.mark.parametrize("how", BY_JOBS)
-def test_early_job_after_other_jobs_of_its_table_has_the_table_info_that_they_left(how: str) -> None:
-    before, after = BY_JOBS[how]
-    waiting = landed(DdlBook(enumerate(snapshot(partitioned(101, 102)))), *before, truncation(DELETE_ONLY))
-    assert waiting[-1].ts == DELETE_ONLY and waiting[-1].payload["binlog"]["TableInfo"] == after
-    reopened = DdlBook(enumerate([*snapshot(partitioned(101, 102)), *before]))
-    assert landed(reopened, truncation(DELETE_ONLY))[0].payload["binlog"]["TableInfo"] == after
-
-
-def test_early_job_of_a_truncated_table_finds_it_by_its_new_id_alone() -> None:
-    other = changed(20, DdlType.TRUNCATE_TABLE, table_info=partitioned(101, 102, table_id=200))
-    old, new = truncation(DELETE_ONLY), truncation(Ts(31), table_id=200, id=8)
-    sent = landed(DdlBook(enumerate(snapshot(partitioned(101, 102)))), other, old, new)
-    assert [(record.ts, record.payload["id"]) for record in sent] == [(20, 20), (31, 8)]
-
-
-def _unreadable() -> DdlRecord:
-    table = {"cols": [{"id": 2, "name": {"O": "job_meta", "L": "job_meta"}}]}
-    error = DdlDecodeError("no", reason="too new")
-    row = encode_row_v2({2: b"\xff"})
-    return undecodable_record(b"k", row, table, start_ts=Ts(19), commit_ts=Ts(20), error=error)
-
-
-NOT_SURE: dict[str, DdlRecord] = {
-    "table is dropped": changed(20, DdlType.DROP_TABLE, table_info=partitioned(101, 102)),
-    "partitions are gone": changed(20, DdlType.REMOVE_PARTITIONING, table_info=table_info(200, "t")),
-    "partition has another id": changed(20, DdlType.REORGANIZE_PARTITION, table_info=partitioned(101, 109)),
-    "job says nothing of the table": job(20, 76, schema_id=2, table_id=TABLE),
-    "row that nobody could read": _unreadable(),
-    "flashback of the cluster": job(20, 62),
-}
-
-
-@pytest.mark.parametrize("why", NOT_SURE)
-def test_early_job_whose_table_is_not_known_for_sure_lands_when_it_is_done(why: str) -> None:
-    book = DdlBook(enumerate(snapshot(partitioned(101, 102))))
-    at_last = done(partitioned(101, 112))
-    assert landed(book, NOT_SURE[why], truncation(DELETE_ONLY), at_last) == [NOT_SURE[why], at_last]
+def test_several_changes_go_out_when_none_is_revertible_without_what_is_dropped() -> None:
+    running = with_columns(*BEFORE, column(4, "w"), {**column(5, "x"), "state": WRITE_ONLY})
+    after = with_columns(*BEFORE, column(4, "w"))
+    early = row(EARLY, DdlType.MULTI_SCHEMA_CHANGE, 0, **several(ADDED, DROPPING))
+    book = DdlBook(enumerate(snapshot(with_columns(*BEFORE, column(5, "x")))))
+    sent = landed(book, early, done(DdlType.MULTI_SCHEMA_CHANGE, after), tables={30: running})
+    assert [(record.ts, record.payload["binlog"]["TableInfo"]) for record in sent] == [(30, after)]
 
 
 @pytest.mark.parametrize(
-    "raw_args",
+    ("is_one", "record"),
     [
-        {"old_partition_ids": [102]},
-        {"old_partition_ids": [102], "new_partition_ids": []},
-        {"old_partition_ids": [102], "new_partition_ids": [112, 113]},
-        {"old_partition_ids": [999], "new_partition_ids": [112]},
-        {"old_partition_ids": [102, 102], "new_partition_ids": [112, 113]},
-        {"old_partition_ids": [101, 102], "new_partition_ids": [112, 112]},
-        {"old_partition_ids": [102], "new_partition_ids": [102]},
-        {"old_partition_ids": [], "new_partition_ids": []},
-        {"old_partition_ids": ["102"], "new_partition_ids": ["112"]},
-        {"old_partition_ids": 102, "new_partition_ids": 112},
-        [[102]],
-        [[102], [112], 3],
-        "bytes",
+        (True, row(30, DdlType.TRUNCATE_PARTITION, DELETE_ONLY)),
+        (True, row(30, DdlType.DROP_PARTITION, DELETE_ONLY)),
+        (True, row(30, DdlType.MODIFY_COLUMN, PUBLIC)),
+        (True, row(30, DdlType.MULTI_SCHEMA_CHANGE, 0, **several(ADDED))),
+        (True, row(30, DdlType.MULTI_SCHEMA_CHANGE, 0, **several(ADDED, DROPPING, MODIFYING))),
+        (True, row(30, DdlType.MULTI_SCHEMA_CHANGE, 0, **several({**MODIFYING, "state": STATE_DONE}))),
+        (False, row(30, DdlType.TRUNCATE_PARTITION, WRITE_ONLY)),
+        (False, row(30, DdlType.DROP_PARTITION, PUBLIC)),
+        (False, row(30, DdlType.DROP_PARTITION, DELETE_ONLY, state=2)),
+        (False, row(30, DdlType.DROP_PARTITION, DELETE_ONLY, state=7)),
+        (False, row(30, DdlType.MODIFY_COLUMN, WRITE_REORG)),
+        (False, row(30, DdlType.MODIFY_COLUMN, PUBLIC, state=8)),
+        (False, row(30, DdlType.ADD_COLUMN, PUBLIC)),
+        (False, row(30, DdlType.DROP_COLUMN, DELETE_ONLY)),
+        (False, row(30, DdlType.REORGANIZE_PARTITION, DELETE_ONLY)),
+        (False, row(30, DdlType.MULTI_SCHEMA_CHANGE, 0, **several(ADDED, revertible=True))),
+        (False, row(30, DdlType.MULTI_SCHEMA_CHANGE, 0, **several(DROPPING))),
+        (False, row(30, DdlType.MULTI_SCHEMA_CHANGE, 0, **several(ADDED, {**MODIFYING, "schema_state": 0}))),
+        (False, row(30, DdlType.MULTI_SCHEMA_CHANGE, 0, **several(ADDED, {**DROPPING, "type": DdlType.ADD_INDEX}))),
     ],
 )
-def test_early_job_whose_arguments_do_not_fit_lands_when_it_is_done(raw_args: Any) -> None:
-    book, at_last = DdlBook(enumerate(snapshot(partitioned(101, 102)))), done(partitioned(101, 112))
-    assert landed(book, truncation(DELETE_ONLY, raw_args=raw_args), at_last) == [at_last]
+def test_early_row_is_one_of_a_job_that_tidb_does_not_roll_back_any_more(is_one: bool, record: DdlRecord) -> None:
+    assert is_early(record.payload) is is_one
+    assert may_count(record.payload) is is_one
 
 
-@pytest.mark.parametrize("table", [table_info(TABLE, "t"), {"id": TABLE, "partition": {"definitions": [5]}}])
-def test_early_job_as_done_of_a_table_without_partitions_is_none(table: dict[str, Any]) -> None:
-    assert as_done(truncation(DELETE_ONLY).payload, table) is None
+def test_done_job_counts_and_is_no_early_one() -> None:
+    job = done(DdlType.DROP_PARTITION, partitioned(101)).payload
+    assert may_count(job) and not is_early(job)
 
 
-def test_early_job_is_only_a_truncation_that_runs_and_is_delete_only() -> None:
-    row = truncation(DELETE_ONLY).payload
-    assert is_early(row) and may_count(row)
-    for other in ({"type": DdlType.DROP_PARTITION}, {"state": 2}, {"state": 7}, {"schema_state": 2}):
-        assert not is_early({**row, **other}) and not may_count({**row, **other})
-    assert not is_early(done(partitioned(112)).payload) and may_count(done(partitioned(112)).payload)
+PARTITION_ROW = row(30, DdlType.DROP_PARTITION, DELETE_ONLY)
+COLUMN_ROW = row(30, DdlType.MODIFY_COLUMN, PUBLIC, **CHANGING)
+NOT_FITTING: dict[str, tuple[DdlRecord, dict[str, Any]]] = {
+    "another table": (PARTITION_ROW, {**partitioned(101, dropping=(102,)), "id": 200}),
+    "no partitions": (PARTITION_ROW, with_columns(*BEFORE)),
+    "nothing is dropped": (PARTITION_ROW, partitioned(101, 102)),
+    "what is dropped is there": (PARTITION_ROW, partitioned(101, 102, dropping=(102,))),
+    "partitions are numbers": (PARTITION_ROW, {**with_columns(*BEFORE), "partition": {"definitions": [5]}}),
+    "new column is not public": (COLUMN_ROW, with_columns(*BEFORE, {**NEW_V, "state": WRITE_REORG})),
+    "column keeps its id": (row(30, DdlType.MODIFY_COLUMN, PUBLIC, raw_args={}), with_columns(*BEFORE)),
+    "arguments are a list": (row(30, DdlType.MODIFY_COLUMN, PUBLIC, raw_args=[1, 2]), with_columns(*BEFORE, NEW_V)),
+    "public columns are behind": (COLUMN_ROW, with_columns(BEFORE[0], {**BEFORE[1], "state": WRITE_ONLY}, NEW_V)),
+    "columns are numbers": (COLUMN_ROW, {"id": TABLE, "cols": [1]}),
+    "columns are none": (COLUMN_ROW, {"id": TABLE}),
+    "new column of several is not public": (
+        row(30, DdlType.MULTI_SCHEMA_CHANGE, 0, **several(ADDED, MODIFYING)),
+        with_columns(*BEFORE, column(4, "w")),
+    ),
+}
+
+
+@pytest.mark.parametrize("why", NOT_FITTING)
+def test_early_job_whose_table_does_not_fit_lands_when_it_is_done(why: str) -> None:
+    early, info = NOT_FITTING[why]
+    assert is_early(early.payload) and as_done(early, info) is None
+    at_last = done(DdlType(early.payload["type"]), partitioned(101))
+    assert landed(DdlBook(enumerate(snapshot())), early, at_last, tables={30: info}) == [at_last]
+
+
+def other(job_id: int, ts: int) -> DdlRecord:
+    return DdlRecord(kind="job", ts=Ts(ts), payload={"id": job_id})
+
+
+def test_nothing_above_an_early_job_goes_out_before_its_table_has_been_read() -> None:
+    book = DdlBook(enumerate(snapshot(partitioned(101, 102))))
+    for record in (other(8, 35), PARTITION_ROW, other(6, 25)):
+        book.add(record)
+    assert [record.ts for record in book.resolved(Ts(50))] == [25]
+    book.acked(4)
+    assert book.report().landed_ts == 29 and book.to_send() == []
+    (unread,) = book.unread()
+    book.read(unread, partitioned(101, dropping=(102,)))
+    assert [(record.ts, record.payload["id"]) for record in book.to_send()] == [(30, 7), (35, 8)]
+    book.acked(5)
+    book.acked(6)
+    assert book.report().landed_ts == 50 and book.unread() == []
+
+
+def test_early_job_whose_table_is_not_there_any_more_holds_nothing_back_and_lands_when_done() -> None:
+    book, at_last = DdlBook(enumerate(snapshot(partitioned(101, 102)))), done(DdlType.DROP_PARTITION, partitioned(101))
+    assert landed(book, PARTITION_ROW, other(8, 35), tables={}) == [other(8, 35)]
+    book.add(at_last)
+    assert book.resolved(Ts(200)) == [at_last]
+
+
+def test_early_job_when_its_row_comes_again_then_the_first_counts_and_a_reopened_book_knows_it() -> None:
+    records, tables = snapshot(partitioned(101, 102)), dict.fromkeys((30, 33), partitioned(101, dropping=(102,)))
+    later = row(33, DdlType.DROP_PARTITION, DELETE_ONLY)
+    sent = landed(DdlBook(enumerate(records)), PARTITION_ROW, later, tables=tables)
+    assert [record.ts for record in sent] == [30]
+    reopened = DdlBook(enumerate([*records, *sent]))
+    reopened.add(PARTITION_ROW)
+    assert reopened.unread() == []
+    assert landed(reopened, later, done(DdlType.DROP_PARTITION, partitioned(101)), tables=tables) == []
+
+
+def test_early_job_when_an_earlier_row_comes_while_it_is_read_then_that_one_is_read() -> None:
+    book, info = DdlBook(enumerate(snapshot(partitioned(101, 102)))), partitioned(101, dropping=(102,))
+    later = row(33, DdlType.DROP_PARTITION, DELETE_ONLY)
+    book.add(later)
+    book.add(PARTITION_ROW)
+    book.read(later, info)
+    assert book.unread() == [PARTITION_ROW] and book.resolved(Ts(50)) == []
+    book.read(PARTITION_ROW, info)
+    assert [record.ts for record in book.to_send()] == [30]

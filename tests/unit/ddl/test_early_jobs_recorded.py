@@ -1,4 +1,4 @@
-"""TRUNCATE PARTITION as a real TiDB ran it: job 149 of the recording, through what takes the job table's rows."""
+"""Jobs that take effect before they are done as a real TiDB ran them, through what takes the job table's rows."""
 
 from collections.abc import Sequence
 from types import SimpleNamespace
@@ -18,13 +18,15 @@ from schemas.rawlog.ddl_record import DdlRecord
 from schemas.tidb.spans import TableSpan
 from schemas.tidb.table import TableVersion
 from sorters.core.mount.scalar import mount_row
-from tests.support.recorded.job_rows import EARLY_JOB, EARLY_TS, EARLY_TS_OF_TICDC, job_rows_after, snapshot_at
+from tests.support.recorded.job_rows import EARLY_JOBS, EarlyJob, job_rows_after, snapshot_at, table_info_at
 from tests.support.recorded.recording import committed_changes, oracle, row_table_id
 from tests.support.recorded.schema_feed import ddl_records
 
+BEFORE = 470615985300000000
+TRUNCATION, DROP = EARLY_JOBS[:2]
 OLD, NEW = TableId(135), TableId(148)
-BEFORE, INSIDE = 470615985300000000, 470615985343000000
-JOB, DELETE_ONLY, DONE = EARLY_JOB, EARLY_TS, EARLY_TS_OF_TICDC
+"""The id of p0 of d1.t_part before it is truncated, and after."""
+ACCOUNTS = {"bank.acct_b": TableId(221), "bank.acct_a": TableId(219)}
 SPAN = TableSpan.of_table(DDL_JOB_TABLE_ID)
 
 
@@ -50,7 +52,14 @@ def fed(sink: _DdlSink, rows: Sequence[Change], step: int) -> list[DdlRecord]:
 
 def sink_over(records: Sequence[DdlRecord]) -> _DdlSink:
     broker: Any = Broker()
-    return _DdlSink(DdlBook(enumerate(records)), broker, "ddl", list(records))
+    book = DdlBook(enumerate(records))
+
+    def read(early: Sequence[DdlRecord]) -> None:
+        for record in early:
+            job = record.payload
+            book.read(record, table_info_at(record.ts, job["schema_id"], job["table_id"]))
+
+    return _DdlSink(book, broker, "ddl", list(records), read)
 
 
 def landed(snapshot_ts: int, step: int = 1000) -> list[DdlRecord]:
@@ -71,68 +80,99 @@ def store_of(records: Sequence[DdlRecord]) -> tuple[SchemaStore, TableSet]:
     return store, tables
 
 
-def row_in_the_window() -> tuple[bytes, bytes, dict[str, Any]]:
-    """Return key and value of the one row that was inserted into the new partition, and what TiCDC mounted of it."""
-    change = next(change for change in committed_changes() if row_table_id(change.key) == NEW)
-    mounted = next(line for line in oracle("mounted") if line["commit_ts"] == change.commit_ts)
-    return change.key, change.value, mounted
+def inside(job: EarlyJob) -> Ts:
+    return Ts((job.ts + job.done_ts) // 2)
 
 
 @pytest.mark.parametrize("step", [1, 7, 100_000])
-def test_recorded_truncation_lands_when_it_is_delete_only_and_all_other_jobs_when_done(step: int) -> None:
-    jobs = [record for record in landed(BEFORE, step) if record.kind == "job"]
-    places = [(record.ts, int(record.payload["id"])) for record in jobs]
-    at_done = [
+def test_recorded_early_jobs_land_when_they_take_effect_and_all_others_when_done(step: int) -> None:
+    landed_jobs = [record for record in landed(BEFORE, step) if record.kind == "job"]
+    places = [(record.ts, int(record.payload["id"])) for record in landed_jobs]
+    at_done = {
         (record.ts, record.payload["id"])
         for record in ddl_records(committed_changes())
         if record.kind == "job" and record.ts > BEFORE
-    ]
-    assert (DONE, JOB) in at_done
-    assert places == sorted([*(landed_at for landed_at in at_done if landed_at[1] != JOB), (DELETE_ONLY, JOB)])
+    }
+    late = {(job.done_ts, job.id) for job in EARLY_JOBS}
+    assert late <= at_done
+    assert places == sorted((at_done - late) | {(job.ts, job.id) for job in EARLY_JOBS})
     events = {(line["commit_ts"], line["job_id"]) for line in oracle("ddl_events") if line["commit_ts"] > BEFORE}
-    assert events - set(places) == {(DONE, JOB)}
+    assert events - set(places) == late
 
 
-def test_recorded_truncation_has_the_table_info_that_tidb_wrote_when_it_was_done() -> None:
-    early = next(record for record in landed(BEFORE) if record.kind == "job" and record.payload["id"] == JOB)
-    at_done = next(record for record in ddl_records(committed_changes()) if record.payload.get("id") == JOB)
-    infos = [record.payload["binlog"]["TableInfo"] for record in (early, at_done)]
-    assert [definition["id"] for definition in infos[0]["partition"]["definitions"]] == [148, 145, 137]
-    # It counts each step of a job.
-    assert [{**info, "revision": 0} for info in infos[:1]] == [{**info, "revision": 0} for info in infos[1:]]
+@pytest.mark.parametrize("job", EARLY_JOBS, ids=lambda job: str(job.id))
+def test_recorded_early_job_has_the_table_info_that_tidb_wrote_when_it_was_done(job: EarlyJob) -> None:
+    early = next(record for record in landed(BEFORE) if record.kind == "job" and record.payload["id"] == job.id)
+    at_done = next(record for record in ddl_records(committed_changes()) if record.payload.get("id") == job.id)
+    # Both count the steps of a job.
+    steps = {"revision": 0, "update_timestamp": 0}
+    ours, theirs = ({**record.payload["binlog"]["TableInfo"], **steps} for record in (early, at_done))
+    assert ours == theirs
+    assert early.payload["schema_state"] == at_done.payload["schema_state"]
 
 
 def test_recorded_truncation_when_a_row_comes_before_it_is_done_then_it_is_pulled_and_mounted() -> None:
     store, tables = store_of(landed(BEFORE))
-    key, value, wanted = row_in_the_window()
-    assert tables.starts[NEW] == DELETE_ONLY < INSIDE < DONE
-    table = store.lookup(NEW, Ts(INSIDE))
+    change = next(change for change in committed_changes() if row_table_id(change.key) == NEW)
+    wanted = next(line for line in oracle("mounted") if line["commit_ts"] == change.commit_ts)
+    ts = inside(TRUNCATION)
+    assert tables.starts[NEW] == TRUNCATION.ts < ts < TRUNCATION.done_ts
+    table = store.lookup(NEW, ts)
     assert isinstance(table, TableVersion) and table.name == "d1.t_part"
-    row = mount_row(
-        table, key=key, op=Op.PUT, value=value, old_value=b"", commit_ts=Ts(INSIDE), start_ts=Ts(INSIDE - 1)
-    )
+    row = mount_row(table, key=change.key, op=Op.PUT, value=change.value, old_value=b"", commit_ts=ts, start_ts=ts)
     assert row is not None
     texts = [part.decode() if isinstance(part, bytes) else str(part) for part in row.columns or ()]
     assert texts == [str(part["value"]) for part in wanted["columns"]]
-    assert store.lookup(NEW, Ts(DELETE_ONLY)) is NoSchema.NOT_YET
-    assert store.lookup(OLD, Ts(INSIDE)) is NoSchema.TRUNCATED
+    assert store.lookup(NEW, Ts(TRUNCATION.ts)) is NoSchema.NOT_YET
+    assert store.lookup(OLD, ts) is NoSchema.TRUNCATED
 
 
-def test_recorded_truncation_when_the_feed_begins_again_before_it_is_done_then_it_does_not_land_twice() -> None:
-    rows = [row for row in job_rows_after(BEFORE) if row[0] <= INSIDE]
+@pytest.mark.parametrize("job", [job for job in EARLY_JOBS if job.values], ids=lambda job: str(job.id))
+def test_recorded_rows_written_before_a_job_was_done_have_the_values_of_its_new_columns(job: EarlyJob) -> None:
+    store, _ = store_of(landed(BEFORE))
+    table_id, mounted = ACCOUNTS[job.table], 0
+    for change in committed_changes():
+        if row_table_id(change.key) == table_id and job.ts < change.commit_ts <= job.done_ts and change.op == "put":
+            ts = Ts(change.commit_ts)
+            table = store.lookup(table_id, ts)
+            assert isinstance(table, TableVersion)
+            value, old = change.value, change.old_value
+            row = mount_row(table, key=change.key, op=Op.PUT, value=value, old_value=old, commit_ts=ts, start_ts=ts)
+            assert row is not None and row.columns is not None
+            names = [each.name for each in table.columns]
+            values = dict(zip(names, row.columns, strict=True))
+            texts = {name: _text(values[name]) for name in job.values}
+            assert texts == job.values
+            mounted += 1
+    assert mounted > 5
+
+
+def _text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+@pytest.mark.parametrize("job", EARLY_JOBS, ids=lambda job: str(job.id))
+def test_recorded_early_job_when_the_feed_begins_again_before_it_is_done_then_it_does_not_land_twice(
+    job: EarlyJob,
+) -> None:
+    rows = [row for row in job_rows_after(BEFORE) if row[0] <= inside(job)]
     first = fed(sink_over(snapshot_at(BEFORE)), rows, 1)
-    assert first[-1].payload["id"] == JOB and first[-1].ts == DELETE_ONLY
-    again = fed(sink_over(first), [row for row in job_rows_after(BEFORE) if row[0] >= DELETE_ONLY], 1)
+    assert first[-1].payload["id"] == job.id and first[-1].ts == job.ts
+    again = fed(sink_over(first), [row for row in job_rows_after(BEFORE) if row[0] >= job.ts], 1)
     assert again[: len(first)] == first
-    assert [record.ts for record in again if record.payload.get("id") == JOB and record.kind == "job"] == [DELETE_ONLY]
+    assert [record.ts for record in again if record.payload.get("id") == job.id and record.kind == "job"] == [job.ts]
 
 
-def test_recorded_truncation_when_the_snapshot_has_the_new_ids_then_nothing_is_truncated_later() -> None:
-    records = landed(INSIDE)
-    assert next(record.ts for record in records if record.kind == "job") == DONE
+@pytest.mark.parametrize("job", [TRUNCATION, DROP], ids=lambda job: str(job.id))
+def test_recorded_partition_job_when_the_snapshot_has_its_partitions_then_it_changes_nothing_later(
+    job: EarlyJob,
+) -> None:
+    records = landed(inside(job))
+    assert next((record.ts, record.payload["id"]) for record in records if record.kind == "job") == (
+        job.done_ts,
+        job.id,
+    )
     store, tables = store_of(records)
-    assert tables.starts[NEW] == INSIDE
-    assert [change.job.query for change in store.changes if change.job.job_id == JOB] == []
-    assert store.changes[0].job.job_id == 150 and len(store.changes) > 50
-    table = store.lookup(NEW, Ts(DONE + 1))
-    assert isinstance(table, TableVersion) and [part.id for part in table.partitions] == [148, 145, 137]
+    assert tables.starts[NEW] == inside(job)
+    assert [change.job.query for change in store.changes if change.job.job_id == job.id] == []
+    assert store.changes[0].job.finished_ts > job.done_ts and len(store.changes) > 50

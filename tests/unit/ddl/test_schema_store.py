@@ -273,18 +273,16 @@ def test_apply_table_info_that_does_not_decode_is_corrupt() -> None:
         store.apply(job(20, 3, table_id=100, schema_id=2, table_info={"id": 100, "name": {"O": "t"}}))
 
 
-def test_apply_truncation_of_a_partition_that_the_snapshot_has_by_its_new_id_changes_nothing() -> None:
+def test_apply_partition_job_whose_partitions_the_snapshot_has_changes_nothing() -> None:
     definitions = [{"id": 112, "name": {"O": "p0", "L": "p0"}}, {"id": 102, "name": {"O": "p1", "L": "p1"}}]
     partitioned = {**table_info(100, "t"), "partition": {"enable": True, "definitions": definitions}}
     store = snapshot(("d", 2, [partitioned]))
     truncate, drop, later = (
         job(ts, type_, table_id=100, schema_id=2, table_info=partitioned) for ts, type_ in ((20, 23), (30, 20), (40, 5))
     )
-    assert store.apply(truncate) is None
+    assert [store.apply(record) is None for record in (truncate, drop, later)] == [True, True, False]
     assert isinstance(store.lookup(TableId(112), Ts(25)), TableVersion)
-    # A dropped partition that is gone already: its DDL goes on as ever.
-    assert [store.apply(record) is None for record in (drop, later)] == [False, False]
-    assert [change.job.finished_ts for change in store.changes] == [30, 40]
+    assert [change.job.finished_ts for change in store.changes] == [40]
 
 
 def test_ddl_job_row_not_done_or_without_schema_change_is_no_record() -> None:

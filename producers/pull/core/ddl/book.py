@@ -1,21 +1,25 @@
 """The DDL feed's pure half: which jobs are new, in which order they go to the ddl topic, and how far that has landed.
 
     jobs, in any order --add--> waiting --resolved(ts)--> to send, by (finished_ts, job id) --acked--> for the owner
+                            |      ^
+                            +-> unread --read(TableInfo)
 
 A job stands as `done` in its row once or more often (the row is written again); its first `done` counts, as its
 commit_ts is the moment at which the schema changed. A job that has its effect before (``early_jobs.py``) goes out as of
-then, as if it were done, and no more when it is. A row that does not decode may be any of them, so each such row goes
-to the topic, where its commit_ts belongs.
+then, as if it were done, and no more when it is; its row has no TableInfo, so nothing above it goes out until that has
+been read. A row that does not decode may be any of them, so each such row goes to the topic, where its commit_ts
+belongs.
 """
 
 from collections import deque
 from collections.abc import Iterable
 
-from producers.pull.core.ddl.early_jobs import PartitionedTables, is_early
+from producers.pull.core.ddl.early_jobs import as_done, is_early
 from schemas.ddl.job import DdlDecodeError, read_undecodable
 from schemas.ids import Ts
 from schemas.rawlog.ddl_record import DdlRecord
 from schemas.rawlog.frontier import DdlReport
+from schemas.tidb.info_json import JsonObject
 
 _Identity = int | tuple[str, Ts]
 """A job's id, or key and commit_ts of a row that does not decode."""
@@ -29,9 +33,9 @@ class DdlBook:
         self.snapshot_ts: Ts | None = None
         self._known: set[_Identity] = set()
         self._waiting: dict[_Identity, DdlRecord] = {}
-        self._early: dict[_Identity, DdlRecord] = {}
-        """Beside those that wait to be done: only in its turn an early job turns out to fit its table."""
-        self._tables = PartitionedTables()
+        self._unread: dict[_Identity, DdlRecord] = {}
+        """Early jobs whose table has not been read yet, beside those that wait."""
+        self._resolved_ts = Ts(0)
         self._sent = 0
         self._acked = 0
         self._marks: deque[tuple[int, Ts]] = deque()
@@ -39,7 +43,6 @@ class DdlBook:
         self._end = 0
         for offset, record in landed:
             self._end = offset + 1
-            self._tables.see(record)
             if record.kind in ("job", "undecodable"):
                 self._known.add(_identity(record))
                 self._known |= _late_job_id(record)
@@ -53,43 +56,58 @@ class DdlBook:
         assert self.snapshot_ts is not None, "without a snapshot there is nothing to resume"
         return max(self._landed_ts, published_ts)
 
-    def snapshot_landed(self, ts: Ts, end: int, records: Iterable[DdlRecord]) -> None:
-        """Note that the whole snapshot, ``records``, is acknowledged."""
+    def snapshot_landed(self, ts: Ts, end: int) -> None:
+        """Note that the whole snapshot is acknowledged."""
         self.snapshot_ts, self._landed_ts, self._end = ts, ts, end
-        for record in records:
-            self._tables.see(record)
 
     def add(self, record: DdlRecord) -> None:
         """Take a finished job, an early one, or a row that does not decode; one that is known already changes nothing
         but may turn out earlier.
         """
-        identity, queue = _identity(record), self._queue(record)
-        waiting = queue.get(identity)
-        if identity not in self._known and (waiting is None or record.ts < waiting.ts):
-            queue[identity] = record
+        is_unread = record.kind == "job" and is_early(record.payload)
+        self._put(self._unread if is_unread else self._waiting, record)
+
+    def unread(self) -> list[DdlRecord]:
+        """Return the early jobs whose table's TableInfo is to be read, as it stood at their ts."""
+        return list(self._unread.values())
+
+    def read(self, record: DdlRecord, table_info: JsonObject | None) -> None:
+        """Take what was read for one of :meth:`unread`; None: it is not there any more."""
+        identity = _identity(record)
+        if self._unread.get(identity) is not record:
+            return  # an earlier row of it has come meanwhile
+        del self._unread[identity]
+        done = as_done(record, table_info) if table_info is not None else None
+        if done is not None:
+            self._put(self._waiting, done)
 
     def resolved(self, ts: Ts) -> list[DdlRecord]:
         """Return the jobs to send now: no job at or below ``ts`` is still to come."""
-        ready = sorted(
-            (record for record in (*self._early.values(), *self._waiting.values()) if record.ts <= ts),
+        self._resolved_ts = max(self._resolved_ts, ts)
+        return self.to_send()
+
+    def to_send(self) -> list[DdlRecord]:
+        """Return the jobs to send after some have been read."""
+        ts = min((self._resolved_ts, *(Ts(record.ts - 1) for record in self._unread.values())))
+        to_send = sorted(
+            (record for record in self._waiting.values() if record.ts <= ts),
             key=lambda record: (record.ts, int(record.payload.get("id", 0))),
         )
-        to_send = []
-        for record in ready:
-            identity, queue = _identity(record), self._queue(record)
-            del queue[identity]
-            sent = self._tables.as_done(record) if queue is self._early else record
-            if sent is not None and identity not in self._known:
-                self._known.add(identity)
-                self._tables.see(sent)
-                to_send.append(sent)
+        for record in to_send:
+            identity = _identity(record)
+            del self._waiting[identity]
+            self._known.add(identity)
         self._sent += len(to_send)
-        self._marks.append((self._sent, ts))
+        if not self._marks or self._marks[-1] != (self._sent, ts):
+            self._marks.append((self._sent, ts))
         self._settle()
         return to_send
 
-    def _queue(self, record: DdlRecord) -> dict[_Identity, DdlRecord]:
-        return self._early if record.kind == "job" and is_early(record.payload) else self._waiting
+    def _put(self, queue: dict[_Identity, DdlRecord], record: DdlRecord) -> None:
+        identity = _identity(record)
+        former = [each for each in (queue.get(identity), self._waiting.get(identity)) if each is not None]
+        if identity not in self._known and all(record.ts < each.ts for each in former):
+            queue[identity] = record
 
     def acked(self, offset: int) -> None:
         """Note the next record's acknowledgement."""

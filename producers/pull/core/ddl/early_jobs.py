@@ -1,29 +1,35 @@
-"""Jobs that take effect before they are done: TRUNCATE PARTITION, from its step ``delete-only`` on.
+"""Jobs that take effect before they are done, from the step on at which sessions begin to write by the new schema.
 
-Source: pingcap/tidb ``pkg/ddl/truncate_partition.go``, ``onTruncateTablePartition``. The steps are public, write-only,
-delete-only, delete-reorganization and done. The transaction that writes ``delete-only`` into the job's row puts the new
-ids into the table's partition definitions, and sessions insert there from then on. So did older versions with a global
-index (``pkg/ddl/partition.go``, public, delete-only, …); without one they were done in one step. From there on none is
-rolled back any more: ``convertTruncateTablePartitionJob2RollbackJob`` (``pkg/ddl/rollingback.go``) makes the job go on,
-as "new partitions may have been used".
+Sources: pingcap/tidb ``pkg/ddl``. A job goes through several steps, each a transaction that writes the job's row and
+its table's TableInfo. From these on none is rolled back any more (``rollingback.go``):
 
-The row of that step carries no TableInfo. Nothing else changes a table while a job of it runs, so it is the one before,
-with the new ids. docs/decisions/2026-11-30-when-a-ddl-takes-effect.md
+- MODIFY COLUMN with new data (``modify_column.go``): the new column is public, and the old one no more.
+- Several changes in one ALTER TABLE (``multi_schema_change.go``): none of them is revertible. What they add has become
+  public in the one transaction that said so; what they drop is on its way out.
+- DROP PARTITION and TRUNCATE PARTITION (``partition.go``): ``delete-only``. The table has the new partitions, and
+  sessions insert there.
+
+The TableInfo of such a step is that of the job when it is done, but for what is on its way out, which is not public.
+docs/decisions/2026-11-30-when-a-ddl-takes-effect.md
 """
 
-import json
-import zlib
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
-from schemas.ddl.flashback import FLASHBACK_CLUSTER
-from schemas.ddl.job import JOB_STATE_DONE, DdlDecodeError, DdlType, has_changed_schemas, read_undecodable
+from schemas.ddl.job import JOB_STATE_DONE, DdlType, has_changed_schemas
 from schemas.rawlog.ddl_record import DdlRecord
-from schemas.tidb.info_json import JsonObject, number_in, object_in, objects_in, whole_number
+from schemas.tidb.info_json import JsonObject, number_in, object_in, objects_in
 
 _JOB_STATE_RUNNING: Final = 1
-_STATE_DELETE_ONLY: Final = 1
-"""``model.StateDeleteOnly``, of ``schema_state``; 0 is none, as of a job that is done."""
+_DELETE_ONLY: Final = 1
+"""``model.StateDeleteOnly``, of ``schema_state``, as the next one."""
+_PUBLIC: Final = 5
+_WRITTEN_EARLY: Final = frozenset({DdlType.ADD_COLUMN, DdlType.MODIFY_COLUMN})
+"""Changes after which rows are written that the schema before does not tell of."""
+_ONLY_DROP: Final = frozenset({DdlType.DROP_COLUMN, DdlType.DROP_INDEX, DdlType.DROP_PRIMARY_KEY})
+"""Changes whose further steps only take away what is not public any more."""
+_OF_PARTITIONS: Final = frozenset({DdlType.DROP_PARTITION, DdlType.TRUNCATE_PARTITION})
 _WHILE_IT_RUNS: Final = frozenset({"new_partition_ids", "ddl_action"})
 """What stands in the partition info of a table only while such a job runs."""
 
@@ -38,119 +44,103 @@ def may_count(job: JsonObject) -> bool:
 
 
 def is_early(job: JsonObject) -> bool:
-    """Tell whether this is a row, not done, from which on the job has its effect."""
-    step = job.get("type"), job.get("state"), job.get("schema_state")
-    return step == (DdlType.TRUNCATE_PARTITION, _JOB_STATE_RUNNING, _STATE_DELETE_ONLY)
+    """Tell whether this is a row, not done, from which on the job has its effect.
+
+    Raises:
+        KeyError, TypeError: it does not decode.
+    """
+    if job.get("state") != _JOB_STATE_RUNNING:
+        return False
+    type_ = job.get("type")
+    if type_ == DdlType.MULTI_SCHEMA_CHANGE:
+        return _have_effect(object_in(job, "multi_schema_info"))
+    wanted = _DELETE_ONLY if type_ in _OF_PARTITIONS else _PUBLIC if type_ == DdlType.MODIFY_COLUMN else None
+    return wanted is not None and job.get("schema_state") == wanted
 
 
-def as_done(job: JsonObject, table_info: JsonObject) -> dict[str, Any] | None:
-    """Return an early job as if it were done: with the TableInfo that its table has from then on.
+def as_done(record: DdlRecord, table_info: JsonObject) -> DdlRecord | None:
+    """Return the record of an early job as of one that is done.
 
     Args:
-        job: JSON of the row.
-        table_info: of the job's table, before it.
+        record: of its row.
+        table_info: the TableInfo that stood in the meta keys at the record's ts.
 
     Returns:
         None where the two do not fit: then nothing is known before the job is done.
     """
+    job = record.payload
     try:
-        new_ids, version = _new_ids(job["raw_args"]), number_in(job, "last_schema_version", 0)
-        binlog, partition = object_in(job, "binlog"), object_in(table_info, "partition")
-        definitions = objects_in(partition, "definitions")
-        ids = [number_in(definition, "id") for definition in definitions]
+        if number_in(table_info, "id") != number_in(job, "table_id"):
+            return None
+        info = {**table_info, **_columns(job, table_info), **_partitions(job, table_info)}
+        version, binlog = number_in(job, "last_schema_version", 0), object_in(job, "binlog")
     except (KeyError, TypeError, ValueError):
         return None
-    if not new_ids or not new_ids.keys() <= set(ids) or not new_ids.keys().isdisjoint(new_ids.values()):
-        return None
-    kept = {key: value for key, value in partition.items() if key not in _WHILE_IT_RUNS}
-    replaced = [{**each, "id": new_ids.get(id_, id_)} for each, id_ in zip(definitions, ids, strict=True)]
-    info = {**table_info, "partition": {**kept, "definitions": replaced, "ddl_state": 0}}
-    return {
+    payload = {
         **job,
         "state": JOB_STATE_DONE,
-        "schema_state": 0,
+        "schema_state": _PUBLIC if job["type"] == DdlType.MODIFY_COLUMN else 0,
         # A version of its own, which the last one before done is; 0 would say that nothing has changed.
         "binlog": {**binlog, "SchemaVersion": version or 1, "TableInfo": info},
     }
+    return replace(record, payload=payload)
 
 
-class PartitionedTables:
-    """The newest TableInfo of each partitioned table, by records of the ddl topic in their order.
-
-    A table that nobody can be sure of is not in here.
-    """
-
-    def __init__(self) -> None:
-        self._packed: dict[int, bytes] = {}
-        """By table id, zlib-compressed: there may be very many."""
-
-    def see(self, record: DdlRecord) -> None:
-        """Take the next record that is in the topic, or goes there."""
-        if record.kind == "table":
-            self._put(record.payload)
-        elif record.kind == "job":
-            self._see_job(record.payload)
-        elif record.kind == "undecodable":
-            try:
-                job = read_undecodable(record)
-            except DdlDecodeError:
-                self._packed.clear()  # it may have changed any of them
-            else:
-                self._see_job(job.payload if job is not None else {})
-
-    def as_done(self, record: DdlRecord) -> DdlRecord | None:
-        """Return the record of an early job as of one that is done; None: nothing is known before it is."""
-        table_id = record.payload.get("table_id")
-        packed = self._packed.get(table_id) if isinstance(table_id, int) else None
-        payload = as_done(record.payload, json.loads(zlib.decompress(packed))) if packed is not None else None
-        return replace(record, payload=payload) if payload is not None else None
-
-    def _see_job(self, job: JsonObject) -> None:
-        if job.get("type") == FLASHBACK_CLUSTER:
-            self._packed.clear()
-        # A truncated table has another id in its TableInfo; of a job that carries none nobody knows what it did.
-        table_id = job.get("table_id")
-        if isinstance(table_id, int):
-            self._packed.pop(table_id, None)
-        binlog = job.get("binlog")
-        if not isinstance(binlog, dict) or job.get("type") == DdlType.DROP_TABLE:
-            return
-        several = binlog.get("MultipleTableInfos")
-        for info in (binlog.get("TableInfo"), *(several if isinstance(several, list) else ())):
-            if isinstance(info, dict):
-                self._put(info)
-
-    def _put(self, info: JsonObject) -> None:
-        table_id, partition = info.get("id"), info.get("partition")
-        if not isinstance(table_id, int):
-            return
-        if isinstance(partition, dict) and partition.get("enable"):
-            text = json.dumps(info, separators=(",", ":"), ensure_ascii=False)
-            self._packed[table_id] = zlib.compress(text.encode(), 1)
-        else:
-            self._packed.pop(table_id, None)
+def _have_effect(several: JsonObject) -> bool:
+    """Tell by ``multi_schema_info`` whether all that it changes has become visible, values of columns among it."""
+    if several.get("revertible"):
+        return False
+    changes = objects_in(several, "sub_jobs")
+    if not any(change.get("type") in _WRITTEN_EARLY for change in changes):
+        return False
+    return all(
+        change.get("state") == JOB_STATE_DONE
+        or change.get("type") in _ONLY_DROP
+        or (change.get("type") == DdlType.MODIFY_COLUMN and change.get("schema_state") == _PUBLIC)
+        for change in changes
+    )
 
 
-def _new_ids(args: object) -> dict[int, int]:
-    """Return new ids by old ones: of an object since TiDB 8.4 (job version 2), of an array before; none if it has none.
+def _columns(job: JsonObject, info: JsonObject) -> dict[str, object]:
+    """Return columns and indexes without those that are on their way out.
 
     Raises:
-        KeyError, TypeError, ValueError: these are no arguments of this job.
+        KeyError, TypeError, ValueError: the table is not as such a job leaves it.
     """
-    old, new = (args["old_partition_ids"], args["new_partition_ids"]) if isinstance(args, dict) else _two(args)
-    by_old = dict(zip(_ids(old), _ids(new), strict=True))
-    if len(by_old) != len(old) or len(set(by_old.values())) != len(old):
-        raise ValueError("an id stands there twice")
-    return by_old
+    columns = _public(objects_in(info, "cols"))
+    if [number_in(column, "offset") for column in columns] != list(range(len(columns))):
+        raise ValueError("public columns do not stand before all others")
+    ids = {number_in(column, "id") for column in columns}
+    changes = objects_in(object_in(job, "multi_schema_info"), "sub_jobs") if job.get("multi_schema_info") else [job]
+    for change in changes:
+        # One whose column keeps its id has no new data; what it does to indexes is known when it is done.
+        if change["type"] == DdlType.MODIFY_COLUMN and change["state"] != JOB_STATE_DONE:
+            new = number_in(object_in(object_in(change, "raw_args"), "changing_column"), "id")
+            if new not in ids:
+                raise ValueError(f"column {new} is not public")
+    if info.get("index_info") is None:
+        return {"cols": columns}
+    return {"cols": columns, "index_info": _public(objects_in(info, "index_info"))}
 
 
-def _two(args: object) -> list[Any]:
-    if not isinstance(args, list) or len(args) != 2:
-        raise TypeError(f"{str(args)[:40]!r} is no list of two")
-    return args
+def _partitions(job: JsonObject, info: JsonObject) -> dict[str, object]:
+    """Return the partition info of a partition job's table without those that are on their way out.
+
+    Raises:
+        KeyError, TypeError, ValueError: the table is not as such a job leaves it.
+    """
+    if job["type"] not in _OF_PARTITIONS:
+        return {}
+    partition = object_in(info, "partition")
+    ids, going = (
+        {number_in(definition, "id") for definition in objects_in(partition, key)}
+        for key in ("definitions", "dropping_definitions")
+    )
+    if not going or not ids.isdisjoint(going):
+        raise ValueError("what is dropped is still there")
+    kept = {key: value for key, value in partition.items() if key not in _WHILE_IT_RUNS}
+    return {"partition": {**kept, "dropping_definitions": None, "ddl_state": 0}}
 
 
-def _ids(value: object) -> list[int]:
-    if not isinstance(value, list):
-        raise TypeError(f"{str(value)[:40]!r} is no list of ids")
-    return [whole_number(item, "partition id") for item in value]
+def _public(parts: Sequence[JsonObject]) -> list[JsonObject]:
+    return [part for part in parts if number_in(part, "state") == _PUBLIC]

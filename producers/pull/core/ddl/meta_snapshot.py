@@ -3,9 +3,11 @@
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
+from schemas.errors import CorruptDataError
 from schemas.ids import Ts
 from schemas.rawlog.ddl_record import DdlRecord
-from schemas.tidb.keys import decode_meta_hash_key, decode_meta_json, meta_hash_prefix
+from schemas.tidb.info_json import JsonObject
+from schemas.tidb.keys import decode_meta_hash_key, decode_meta_json, meta_hash_key, meta_hash_prefix
 
 KeyValue = tuple[bytes, bytes]
 _DATABASES: Final = b"DBs"
@@ -35,6 +37,20 @@ def database_count(scan: Callable[[bytes, bytes], Iterable[KeyValue]]) -> int:
         CorruptDataError: a meta key or value does not decode.
     """
     return sum(bool(decode_meta_json(schema)) for _, schema in _fields(scan, _DATABASES, b"DB:"))
+
+
+def table_info_at(
+    scan: Callable[[bytes, bytes], Iterable[KeyValue]], schema_id: object, table_id: object
+) -> JsonObject | None:
+    """Return the TableInfo of one table; None: there is none. ``scan`` as of :func:`snapshot_records`.
+
+    Raises:
+        CorruptDataError: the ids are no numbers, or the value does not decode.
+    """
+    if not isinstance(schema_id, int) or not isinstance(table_id, int):
+        raise CorruptDataError("job has no ids of a table", schema_id=str(schema_id), table_id=str(table_id))
+    key = meta_hash_key(b"DB:%d" % schema_id, b"Table:%d" % table_id)
+    return next((decode_meta_json(value) for _, value in scan(key, key + b"\0")), None)
 
 
 def _fields(

@@ -327,7 +327,8 @@ class EventFeed:
             self._recovery.end_registration(stream, registration, bad_rows(error), self._clock(), deregister=True)
             return
         except SpillRefusedError as error:
-            if self._refusals.end(error, self._subscriptions, self._clock()) is registration:
+            self._refusals.end(error, self._subscriptions, self._clock())
+            if not registration.stands:  # it lacks rows itself, or a stream had to end that both stood on
                 return
         if scanned and registration.matcher.initialized:
             subscription.initialize(registration)

@@ -29,8 +29,10 @@ class SpillRefusals:
         self._said_at_s: float | None = None
         self._unsaid = 0
 
-    def end(self, error: SpillRefusedError, subscriptions: Iterable[Subscription], now_s: float) -> Registration:
-        """End the registration that lacks rows by ``error``, to be registered again later; return it.
+    def end(self, error: SpillRefusedError, subscriptions: Iterable[Subscription], now_s: float) -> None:
+        """End the registration that lacks rows by ``error``, to be registered again later.
+
+        Without multiplexing its stream ends with it, and so do all that stand there.
 
         Raises:
             SpillRefusedError: it is none of ``subscriptions``.
@@ -42,7 +44,6 @@ class SpillRefusals:
             raise error
         self._say(error, registration, now_s)
         self._recovery.end_registration(stream, registration, no_room(error), now_s, deregister=True)
-        return registration
 
     def _say(self, error: SpillRefusedError, registration: Registration, now_s: float) -> None:
         self._unsaid += 1

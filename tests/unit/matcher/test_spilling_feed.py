@@ -186,6 +186,31 @@ def test_feed_when_a_small_row_finds_the_memory_full_then_the_region_with_most_o
     assert [change[4] for change in rig.sink.changes] == [wide]
 
 
+def test_feed_without_multiplexing_when_memory_is_full_then_both_regions_of_the_stream_are_read_again() -> None:
+    quota = MatcherQuota(64 << 10, MemorySpill(bytes_max=1_000))
+    rig = FeedRig((2, b"", SPLIT, 5, 1), (3, SPLIT, b"", 5, 1), quota=quota, multiplexing=False)
+    first = rig.stream
+    large, other = sorted(first.registers, key=lambda request: request.region_id)
+    first.say(initialized(large))
+    first.say(event(large, *prewrites(110)))
+    rig.run()
+    # A store sends the last rows of a scan and its end as one event.
+    wide, key = b"v" * (25 << 10), row_key(TABLE, ROWS)
+    row = Row(type=cdcpb_pb2.Event.PREWRITE, op_type=Row.PUT, start_ts=120, key=key, value=wide)
+    first.say(event(other, row, Row(type=cdcpb_pb2.Event.INITIALIZED)))
+    rig.run(40.0)
+    assert first.closed and not rig.fatal
+    assert rig.feed.troubles["spill_refused"] == 1
+    assert [request.region_id for request in rig.stream.registers] == [large.region_id, other.region_id]
+    (status,) = rig.feed.status()
+    assert status.regions == 2
+    for request in rig.stream.registers:
+        rig.stream.say(initialized(request))
+        rig.stream.say(resolved(130, request, multiplexed=False))
+    rig.run()
+    assert rig.sink.resolved_ts == 130
+
+
 def test_feed_when_rows_find_no_room_again_and_again_then_the_log_says_so_once_a_minute(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

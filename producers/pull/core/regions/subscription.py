@@ -47,6 +47,11 @@ class Registration:
     sent: bool = False
     """False while it waits for its turn to be scanned."""
 
+    @property
+    def stands(self) -> bool:
+        """Say whether it has its lock still: it has not been released."""
+        return self.lock.slot >= 0
+
     def parts(self, rows: LogRows) -> Iterator[Collection[Change]]:
         """Take the rows of one event; see :meth:`Matcher.parts`."""
         # Resolved ts go to the frontier's vector alone; the matcher needs its own only to judge rows.

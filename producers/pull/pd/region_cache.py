@@ -5,6 +5,9 @@ Safe from any thread; a call may block on PD.
 
 import threading
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
 
 from producers.channels import OpenChannel
 from producers.errors import RegionsUnknownError, StoreUnavailableError
@@ -16,20 +19,34 @@ from schemas.proto import metapb_pb2
 
 STORE_REFRESH_S = 30.0
 """A store may come back under another address; a failed one is asked for at once."""
+_SPARED_TIMES: Final = 3
+"""A store whose TLS fails is left alone for so many times what it took to find out, some ten seconds where nobody
+answers: whoever locates does so in one thread, and the regions of all other stores wait meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Distrust:
+    """Why there is no TLS with an address, and until when that is believed."""
+
+    message: str
+    reason: Exception
+    until_s: float
 
 
 class RegionCache:
     """Cache over one :class:`PdClient`."""
 
-    def __init__(self, pd: PdClient) -> None:
-        """Know nothing yet; stores are talked to with the same TLS as PD."""
+    def __init__(self, pd: PdClient, *, clock: Callable[[], float] = time.monotonic) -> None:
+        """Know nothing yet; stores are talked to with the same TLS as PD. ``clock``: in seconds, never goes back."""
         self.pd = pd
+        self._clock = clock
         self._lock = threading.Lock()
         self._map = KnownRegions()
         self._stores: dict[StoreId, metapb_pb2.Store] = {}
         self._stores_at = float("-inf")
         self._trusted: set[str] = set()
         """Addresses whose certificates have been looked at since the stores were last asked for."""
+        self._distrusted: dict[str, _Distrust] = {}
 
     @property
     def open_channel(self) -> OpenChannel:
@@ -105,12 +122,12 @@ class RegionCache:
                 one store's certificate must not stop what the others serve).
         """
         with self._lock:
-            fresh = time.monotonic() - self._stores_at < STORE_REFRESH_S
+            fresh = self._clock() - self._stores_at < STORE_REFRESH_S
             store = self._stores.get(store_id)
         if store is None or not fresh:
             stores = {StoreId(item.id): item for item in self.pd.stores()}
             with self._lock:
-                self._stores, self._stores_at = stores, time.monotonic()
+                self._stores, self._stores_at = stores, self._clock()
                 self._trusted.clear()
             store = stores.get(store_id)
         if store is None:
@@ -121,16 +138,31 @@ class RegionCache:
         return store.address
 
     def _trust(self, store_id: StoreId, address: str) -> None:
-        channels = self.pd.channels
-        if not channels.tls.enabled or address in self._trusted:
+        if not self.pd.channels.tls.enabled or address in self._trusted:
             return
-        try:
-            refusal = channels.probe(address)
-        except OSError as error:
-            raise StoreUnavailableError(
-                "store is not reached", store_id=store_id, address=address, reason=error
-            ) from error
-        if refusal is not None:
-            raise StoreUnavailableError("store cannot be trusted", store_id=store_id, reason=refusal) from refusal
         with self._lock:
-            self._trusted.add(address)
+            known = self._distrusted.get(address)
+        if known is None or self._clock() >= known.until_s:
+            known = self._look(address)
+        if known is not None:
+            raise StoreUnavailableError(
+                known.message, store_id=store_id, address=address, reason=known.reason
+            ) from known.reason
+
+    def _look(self, address: str) -> _Distrust | None:
+        """Look at an address's certificates; return what is wrong, which is remembered, or None."""
+        began_s = self._clock()
+        reason: Exception | None
+        try:
+            message, reason = "store cannot be trusted", self.pd.channels.probe(address)
+        except OSError as error:
+            message, reason = "store is not reached", error
+        now_s = self._clock()
+        with self._lock:
+            self._distrusted.pop(address, None)
+            if reason is None:
+                self._trusted.add(address)
+                return None
+            distrust = _Distrust(message, reason, now_s + _SPARED_TIMES * (now_s - began_s))
+            self._distrusted[address] = distrust
+        return distrust

@@ -77,10 +77,12 @@ class Channels:
         return grpc.secure_channel(address, credentials, options=reaching(address, options))
 
     def refusal(self, address: str) -> TlsRefusedError | None:
-        """Return why TLS with a server fails; None if it works, is off, or the server is not reached at all."""
+        """Return why TLS with a server fails; None if it works, is off, or was not tried: the server is not reached, or
+        our files cannot be used at the moment.
+        """
         try:
             return self.probe(address)
-        except OSError:
+        except (OSError, TlsFileError):
             return None
 
     def probe(self, address: str) -> TlsRefusedError | None:
@@ -88,17 +90,15 @@ class Channels:
 
         Raises:
             OSError: the server is not reached.
+            TlsFileError: our files have become unusable since the start, as while they are renewed.
         """
         if not self.tls.enabled:
             return None
         host, _, port = address.rpartition(":")
         host = host.strip("[]")
-        try:
-            context = self._context()
-            with socket.create_connection((host, int(port)), PROBE_TIMEOUT_S) as plain:
-                reason = self._handshake(context, plain, host)
-        except TlsFileError as error:
-            reason = str(error)
+        context = self._context()
+        with socket.create_connection((host, int(port)), PROBE_TIMEOUT_S) as plain:
+            reason = self._handshake(context, plain, host)
         if not reason:
             return None
         return TlsRefusedError("no TLS connection", address=address, reason=reason, ca=self.tls.ca_path)

@@ -16,6 +16,7 @@ from compose.stack.jars import PARTS, cache_dir, missing_parts, part_dir
 from compose.stack.java import find_java, java_major
 from edges.kafka.access import KafkaAccess
 from edges.kafka.topic_state import seen_topics
+from producers.errors import TlsFileError
 from producers.pull.pd.client import PdClient
 from producers.tls import Channels, TlsSettings
 from schemas.errors import BusError
@@ -144,6 +145,6 @@ def _store(store: Store, channels: Channels) -> Finding:
     try:
         with socket.create_connection((host.strip("[]"), int(port)), UPSTREAM_DEADLINE_S):
             refusal = channels.probe(store.address)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, TlsFileError) as error:
         return Finding(name, False, f"{store.address} is not reached: {error}")
     return Finding(name, refusal is None, str(refusal) if refusal else f"{store.address}, version {store.version}")

@@ -7,14 +7,15 @@ way there), waiting under an older lock, or locked by a registration that stands
 import itertools
 import logging
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol
+from typing import Final, Protocol
 
+from producers.errors import StoreUnavailableError
 from producers.pull.core.regions.region_errors import FAULTS_MAX, Decision, RecoveryStep
 from producers.pull.core.regions.region_map import RegionInfo
 from producers.pull.core.regions.span_frontier import EncodedRange
-from producers.pull.core.regions.stream_errors import silent
+from producers.pull.core.regions.stream_errors import REOPEN_MS, silent
 from producers.pull.core.regions.subscription import Registration, Retry, Subscription, joined
 from producers.pull.feed.locator import LocatedRange
 from producers.pull.feed.store_streams import OpenStream, StoreStreams
@@ -22,6 +23,9 @@ from producers.pull.pd.region_cache import RegionCache
 from schemas.ids import StoreId
 
 log = logging.getLogger(__name__)
+
+_UNOPENED: Final = StoreUnavailableError.code.partition(".")[2]
+"""As the locator's failures to reach a store are counted."""
 
 
 class Submit(Protocol):
@@ -58,8 +62,7 @@ class Recovery:
                 self._submit(subscription, retry, wait_ms=int(later.wait_s * 1000))
                 continue
             locked = subscription.lock_for(retry, regions, now_s)
-            for registration in locked.registrations:
-                self._register(registration, located.addresses[_leader_of(registration.region)], now_s)
+            self._register_all(locked.registrations, located.addresses, now_s)
             for again in locked.retries:
                 self._cache.drop(again.range)
                 self._submit(subscription, again)
@@ -125,6 +128,25 @@ class Recovery:
             waiting, subscription.waiting = subscription.waiting, []
             for retry in waiting:
                 self._submit(subscription, retry)
+
+    def _register_all(
+        self, registrations: Iterable[Registration], addresses: Mapping[StoreId, str], now_s: float
+    ) -> None:
+        """Register what a span has just locked; what no stream can be opened for now is located again."""
+        unopened: list[Registration] = []
+        for registration in registrations:
+            try:
+                self._register(registration, addresses[_leader_of(registration.region)], now_s)
+            except StoreUnavailableError as error:
+                unopened.append(registration)
+                registration.subscription.reason = str(error)
+        if not unopened:
+            return
+        subscription = unopened[0].subscription
+        self._troubles[_UNOPENED] += 1
+        for retry in joined(subscription.release_all(unopened)):
+            self._cache.drop(retry.range)
+            self._submit(subscription, retry, wait_ms=REOPEN_MS)
 
     def _register(self, registration: Registration, address: str, now_s: float) -> None:
         region, subscription = registration.region, registration.subscription

@@ -78,7 +78,7 @@ class KvClient:
             RegionMovedError: the store does not serve the region as we know it, or does not answer. The cache has
                 dropped what was wrong: locate again.
             KvRefusedError: the store does not know the call.
-            StoreUnavailableError: PD does not know the store.
+            StoreUnavailableError: PD does not know the store, or there is no TLS with it at the moment.
         """
         peer = at or region.leader
         assert peer is not None, "region_of gives only regions with a leader"

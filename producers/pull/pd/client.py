@@ -269,7 +269,8 @@ class PdClient:
                         distrusted[address], last = refusal, str(refusal)
             except TlsRefusedError as refusal:
                 distrusted[address], last = refusal, str(refusal)
-            except (ValueError, OSError) as error:  # the channel was closed under the call; or no probe gets through
+            # The channel was closed under the call; no probe gets through; or our files are away, as while renewed.
+            except (ValueError, OSError, TlsFileError) as error:
                 last = f"{address}: {error}"
             self._pass_over(address)
             if distrusted.keys() >= set(self._addresses):

@@ -9,8 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from producers.channels import OpenChannel
-from producers.errors import RegionsUnknownError, StoreUnavailableError
+import grpc
+
+from producers.channels import ChannelOptions
+from producers.errors import RegionsUnknownError, StoreUnavailableError, TlsFileError
 from producers.pull.core.regions.region_map import KnownRegions, RegionInfo, covering_prefix
 from producers.pull.core.regions.span_frontier import EncodedRange
 from producers.pull.pd.client import SCAN_REGIONS_LIMIT, PdClient
@@ -48,10 +50,17 @@ class RegionCache:
         """Addresses whose certificates have been looked at since the stores were last asked for."""
         self._distrusted: dict[str, _Distrust] = {}
 
-    @property
-    def open_channel(self) -> OpenChannel:
-        """Return what opens channels to the stores that are known here."""
-        return self.pd.channels.open
+    def open_channel(self, address: str, options: ChannelOptions) -> grpc.Channel:
+        """Return a channel to a store that is known here; connecting goes on in the background.
+
+        Raises:
+            StoreUnavailableError: our TLS files have become unusable since the start. That is tried again: files that
+                are being renewed may be away for a moment.
+        """
+        try:
+            return self.pd.channels.open(address, options)
+        except TlsFileError as error:
+            raise StoreUnavailableError("store is not reached", address=address, reason=error) from error
 
     def locate(self, wanted: EncodedRange) -> list[RegionInfo]:
         """Return regions that cover ``wanted`` from its start without a gap, as far as PD knows; at least one.
@@ -155,7 +164,7 @@ class RegionCache:
         reason: Exception | None
         try:
             message, reason = "store cannot be trusted", self.pd.channels.probe(address)
-        except OSError as error:
+        except (OSError, TlsFileError) as error:
             message, reason = "store is not reached", error
         now_s = self._clock()
         with self._lock:

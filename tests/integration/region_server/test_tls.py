@@ -150,6 +150,37 @@ def test_tls_files_are_renewed_then_calls_to_stores_take_them_up(tmp_path: Path)
         resolver.close()
 
 
+def test_tls_file_is_away_while_pd_and_a_store_restart_then_all_goes_on_with_it(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    tls = replace(installed(authority, tmp_path / "client"), allowed_cn=("server",))
+    served, sink = server_tls(authority, authority.issue("server")), Collected()
+    with (
+        RegionServer(stores=1, min_ts_interval_ms=50, tls=served) as server,
+        pd_client(server.pd_address, tls, deadline_s=1.0) as pd,
+    ):
+        cache = RegionCache(pd)
+        feed, resolver = EventFeed(cache, sink, sink.errors.append), LockResolver(KvClient(cache))
+        feed.start()
+        try:
+            feed.subscribe(SPAN, pd.now())
+            wait_until(lambda: sink.resolved_ts[TABLE] > 0, feed.status)
+            key = Path(tls.key_path)
+            away = key.rename(key.with_suffix(".away"))
+            for node in (server.pd_nodes[0], server.nodes[StoreId(1)]):
+                restart(server, node, served)
+            wait_until(lambda: "producer.tls_file" in feed.status()[0].reason, feed.status)
+            with pytest.raises(PdUnreachableError, match=r"producer\.tls_file"):
+                pd.now()
+            away.rename(key)
+            after_ts = pd.now()
+            wait_until(lambda: sink.resolved_ts[TABLE] > after_ts, feed.status)
+            assert resolver.resolve_range(SPAN.start, SPAN.end, pd.now()).troubles == ()
+        finally:
+            feed.stop()
+            resolver.close()
+    assert sink.errors == []
+
+
 def restart(server: RegionServer, node: PdNode | StoreNode, tls: ServerTls) -> None:
     """End a PD or a store, and start it with another certificate."""
     node._tls = tls

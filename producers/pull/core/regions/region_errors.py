@@ -29,6 +29,7 @@ UNAUTHENTICATED, PERMISSION_DENIED      LOCATE    30 s                        ce
 FAILED_PRECONDITION with cluster id     FAIL                                  an operator must act
 INVALID_ARGUMENT                        LOCATE    1 s; bounded                a request of ours is refused
 silent for long or since its opening    LOCATE                                black hole; each time twice as patient
+our TLS files unusable as it is opened  LOCATE    1 s                         they are being renewed
 *of data*
 bytes that are no ChangeDataEvent       LOCATE    1 s; bounded                stream is cut: whose they were is lost
 a ts that no clock gives (≥ 2^63)       LOCATE    1 s; bounded                the same

@@ -203,12 +203,25 @@ def test_feed_without_multiplexing_when_memory_is_full_then_both_regions_of_the_
     assert rig.feed.troubles["spill_refused"] == 1
     assert [request.region_id for request in rig.stream.registers] == [large.region_id, other.region_id]
     (status,) = rig.feed.status()
-    assert status.regions == 2
+    assert (status.regions, status.initialized) == (2, 0)
     for request in rig.stream.registers:
         rig.stream.say(initialized(request))
         rig.stream.say(resolved(130, request, multiplexed=False))
     rig.run()
     assert rig.sink.resolved_ts == 130
+
+
+def test_feed_when_the_end_of_a_scan_finds_no_room_again_and_again_then_only_complete_scans_are_counted() -> None:
+    rig = FeedRig(quota=MatcherQuota(8 << 10, MemorySpill(bytes_max=1_000)))
+    for times in range(1, 4):
+        (*_, request) = rig.stream.registers
+        rig.stream.say(event(request, *prewrites(110), Row(type=cdcpb_pb2.Event.INITIALIZED)))
+        rig.run(33.0)
+        assert rig.feed.troubles["spill_refused"] == times
+        assert rig.feed.status()[0].initialized == 0
+    rig.stream.say(initialized(rig.stream.registers[-1]))
+    rig.run()
+    assert rig.feed.status()[0].initialized == 1
 
 
 def test_feed_when_rows_find_no_room_again_and_again_then_the_log_says_so_once_a_minute(

@@ -46,6 +46,8 @@ class Registration:
     """By the shell's monotonic clock; for stall reasons."""
     sent: bool = False
     """False while it waits for its turn to be scanned."""
+    counted: bool = False
+    """It is one of its subscription's ``initialized``; one that ends with the rows that complete its scan never is."""
 
     @property
     def stands(self) -> bool:
@@ -150,6 +152,7 @@ class Subscription:
     def initialize(self, registration: Registration) -> None:
         """Note that a registration's scan is complete."""
         registration.attempt = 0
+        registration.counted = True
         self.initialized += 1
 
     def release(self, registration: Registration, *, fault: bool = False) -> list[Retry]:
@@ -161,7 +164,7 @@ class Subscription:
         retries, self.waiting = self.waiting, []
         for registration in registrations:
             del self._at_slot[registration.lock.slot]
-            self.initialized -= registration.matcher.initialized
+            self.initialized -= registration.counted
             registration.matcher.close()
             faults = registration.faults if registration.lock.resolved_ts == registration.checkpoint_ts else 0
             faults += fault

@@ -17,6 +17,7 @@ from typing import Any
 
 from producers.region_server.core.store import ddl_writes
 from producers.region_server.core.store.commands import Mutation
+from producers.region_server.core.store.refusals import CommandRefusedError
 from producers.region_server.core.store.row_shapes import SHAPES, Shape, text_pool
 from producers.region_server.core.store.transactions import ServerTransaction
 from producers.region_server.server import RegionServer
@@ -30,6 +31,10 @@ TICK_S = 0.005
 """At a given rate a transaction stays locked for about this long, so that clients see open locks now and then."""
 IN_FLIGHT_MAX = 8
 """At full speed: transactions that are prewritten and not yet committed."""
+TTL_MS = 600_000
+"""Of open transactions. They wait with the generator for slow clients, who end those whose time is up; and there is
+nobody here whom a lock could outlive.
+"""
 _ROWS_A_BREATH = 512
 _ROWS_A_SHORT_BREATH = 128
 """At a given rate: a stream sends a message in each pause, and rows must not wait for one another there."""
@@ -56,6 +61,7 @@ class GeneratorOptions:
     pessimistic_share: float = 0.1
     """These lock their rows before they write them: TiDB's default for sessions; here a part, for variety."""
     rollback_share: float = 0.01
+    """Of those that are neither 1PC nor async commit: these are committed with their prewrite."""
     split_tables: bool = True
     """Each table gets its own region when it is created, TiDB's ``split-table``."""
     seed: int = 1
@@ -87,6 +93,7 @@ class _OpenTransaction:
     rows: int
     if_committed: list[int]
     if_rolled_back: list[int]
+    async_commit: bool = False
 
 
 class Generator:
@@ -169,7 +176,7 @@ class Generator:
             survive.append(number)
             row = value(number, self._sequence, self._pool)
             mutations.append(Mutation("put", key(table.table_id, number), row))
-        transaction = ServerTransaction(self._server.store, self._server.oracle.tso, mutations)
+        transaction = ServerTransaction(self._server.store, self._server.oracle.tso, mutations, ttl_ms=TTL_MS)
         return _OpenTransaction(transaction, table, len(mutations), survive, revive)
 
     def _write_rows(self, opened: _OpenTransaction) -> bool:
@@ -182,15 +189,26 @@ class Generator:
         dice -= options.pessimistic_share
         if dice < 0:
             transaction.lock(*transaction.keys)
-        transaction.prewrite(async_commit=0 <= dice < options.async_commit_share)
+        opened.async_commit = 0 <= dice < options.async_commit_share
+        transaction.prewrite(async_commit=opened.async_commit)
         return True
 
     def _finish(self, opened: _OpenTransaction) -> None:
-        if self._random.random() < self._options.rollback_share:
-            opened.transaction.rollback()
-            opened.table.alive.extend(opened.if_rolled_back)
-            return
-        self._committed(opened, opened.transaction.commit())
+        """Commit a transaction or roll it back; where somebody who met its locks has ended it, take that as it is."""
+        transaction, primary = opened.transaction, opened.transaction.primary
+        # All keys of an async commit are locked: with them it is committed, and whoever meets them may act on it.
+        gives_up = self._random.random() < self._options.rollback_share and not opened.async_commit
+        ended = self._server.store.data_of(primary).record_of(primary, transaction.start_ts)
+        if ended:
+            transaction.commit_ts = ended
+        if ended or not gives_up:
+            try:
+                self._committed(opened, transaction.commit())
+                return
+            except CommandRefusedError:
+                log.info("a generated transaction was rolled back", extra={"start_ts": transaction.start_ts})
+        transaction.rollback()
+        opened.table.alive.extend(opened.if_rolled_back)
 
     def _committed(self, opened: _OpenTransaction, commit_ts: Ts) -> None:
         opened.table.alive.extend(opened.if_committed)

@@ -2,17 +2,20 @@
 
 import json
 from collections import Counter
+from collections.abc import Callable
 from importlib.resources import files
 
 import pytest
 
 from producers.region_server.core.store import ddl_writes
+from producers.region_server.core.store.commands import Commit
 from producers.region_server.core.store.row_shapes import SHAPES, json_value, text_pool
+from producers.region_server.core.store.txn_status import TS_MAX, StatusQuestion, check_txn_status, is_expired
 from producers.region_server.generator import Generator, GeneratorOptions
 from producers.region_server.server import RegionServer
 from schemas.ddl.job import decode_ddl_job_row, parse_ddl_job
 from schemas.errors import ConfigError
-from schemas.ids import TableId, Ts
+from schemas.ids import PHYSICAL_SHIFT_BITS, TableId, Ts
 from schemas.tidb.binary_json import json_text
 from schemas.tidb.keys import decode_meta_hash_key, decode_row_key, row_key
 from schemas.tidb.row_v2 import decode_row_v2
@@ -124,6 +127,85 @@ def test_generator_writes_its_tables_by_ddl_and_exactly_so_many_rows() -> None:
     del versions[ddl_writes.DDL_JOB_TABLE_ID]
     assert sum(versions.values()) == 1234
     assert len(versions) == 3
+
+
+def versions_of(server: RegionServer, generator: Generator) -> int:
+    """Count all versions of the generator's rows; none of them may be locked any more."""
+    count = 0
+    for region in server.store.regions:
+        assert not region.data.locks
+        for key, newest in region.data.writes.items():
+            write = newest if _is_row(key) and decode_row_key(key).table_id in generator.table_ids else None
+            while write is not None:
+                count, write = count + 1, write.previous
+    return count
+
+
+def end_expired(server: RegionServer) -> Counter[str]:
+    """End every open transaction at one key, as who meets its lock there when its time is up; count what it came to."""
+    ended = Counter[str]()
+    for start_ts, primary in server.store.open_transactions().items():
+        region = server.store.regions.of_key(primary)
+        ask = StatusQuestion(primary=primary, lock_ts=start_ts, current_ts=TS_MAX)
+        status = check_txn_status(region.data, ask)
+        server.store.applied(region, status.changes)
+        if status.lock is None:
+            ended["rolled back"] += 1
+            continue
+        assert status.lock.txn.use_async_commit
+        # All its keys are locked, so it is committed; of which the other keys hear first here.
+        others = status.lock.txn.secondaries
+        commit_ts = status.lock.txn.min_commit_ts
+        server.store.apply(Commit(start_ts=start_ts, commit_ts=commit_ts, keys=others[:1] or [primary]))
+        ended["committed"] += 1
+    return ended
+
+
+def run_disturbed(rests: Callable[[RegionServer], None], **options: object) -> tuple[RegionServer, Generator]:
+    """Run a generator; call ``rests`` each time it lets streams go on, as if it had to wait long for them."""
+    with RegionServer() as server:
+        go_on = server.let_streams_go_on
+
+        async def disturbed(backlog_bytes: int = 0) -> None:
+            rests(server)
+            await go_on()
+
+        server.let_streams_go_on = disturbed  # type: ignore[method-assign]
+        generator = Generator(server, GeneratorOptions(rows_per_s=0, tables=1, **options))  # type: ignore[arg-type]
+        server.spawn(generator.run()).result(60)
+    return server, generator
+
+
+@pytest.mark.parametrize("rollback_share", [0.0, 0.5])
+def test_generator_when_others_end_its_transactions_while_it_waits_then_it_takes_them_as_they_ended(
+    rollback_share: float,
+) -> None:
+    ended = Counter[str]()
+    server, generator = run_disturbed(
+        lambda server: ended.update(end_expired(server)),
+        rows_max=20_000, async_commit_share=0.3, rollback_share=rollback_share,
+    )  # fmt: skip
+    assert ended["rolled back"] > 50
+    assert ended["committed"] > 30
+    assert versions_of(server, generator) == generator.rows_committed < 20_000
+
+
+def test_generator_keeps_its_transactions_alive_for_minutes_of_a_wait() -> None:
+    alive = Counter[bool]()
+
+    def look(server: RegionServer) -> None:
+        in_a_minute = Ts(server.oracle.tso() + (60_000 << PHYSICAL_SHIFT_BITS))
+        for region in server.store.regions:
+            alive.update(not is_expired(lock, in_a_minute) for lock in region.data.locks.values())
+
+    run_disturbed(look, rows_max=3_000)
+    assert set(alive) == {True}
+
+
+def test_generator_rolls_back_no_async_commit_transaction_for_its_locks_have_committed_it() -> None:
+    options = {"one_pc_share": 0.0, "pessimistic_share": 0.0, "async_commit_share": 1.0, "rollback_share": 1.0}
+    _, generator = run_generator(rows_max=300, **options)
+    assert generator.rows_committed == 300
 
 
 def test_generator_with_the_same_seed_writes_the_same_rows() -> None:

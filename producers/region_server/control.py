@@ -12,15 +12,16 @@ import dataclasses
 import json
 import re
 from typing import Any, get_args
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 from producers.region_server.chaos import Chaos
 from producers.region_server.core import chaos
 from producers.region_server.kv.store import ClusterStore
-from schemas.errors import BusError, ConfigError
+from schemas.errors import BusError, ConfigError, shortened
 
 _REQUEST_MAX_BYTES = 16 * 1024
 _READ_TIMEOUT_S = 10.0
+_SHOWN_CHARS_MAX = 200
 
 
 def _snake(name: str) -> str:
@@ -65,6 +66,13 @@ def _read(name: str, text: str, kind: object) -> object:
         raise ConfigError("field does not read as its type", field=name, value=text) from error
 
 
+def _url(text: str) -> SplitResult:
+    try:
+        return urlsplit(text)
+    except ValueError as error:
+        raise ConfigError("request names no URL", url=shortened(text, _SHOWN_CHARS_MAX), reason=error) from error
+
+
 class ControlServer:
     """The control port of one region server."""
 
@@ -104,9 +112,9 @@ class ControlServer:
 
     async def _do(self, request_line: str) -> tuple[int, dict[str, object]]:
         method, _, rest = request_line.partition(" ")
-        url = urlsplit(rest.partition(" ")[0])
-        path = [part for part in url.path.split("/") if part]
         try:
+            url = _url(rest.partition(" ")[0])
+            path = [part for part in url.path.split("/") if part]
             if method == "GET" and path == ["chaos"]:
                 return 200, self._view()
             if method == "POST" and len(path) == 2 and path[0] == "chaos":

@@ -35,17 +35,21 @@ def test_event_that_makes_no_sense_is_a_config_error(name: str, fields: dict[str
         parse_event(name, fields)
 
 
+def asked(address: str, method: str, path: str) -> tuple[int, dict[str, object]]:
+    connection = http.client.HTTPConnection(address, timeout=10)
+    connection.request(method, path)
+    reply = connection.getresponse()
+    body = json.loads(reply.read())
+    connection.close()
+    return reply.status, body
+
+
 def test_control_port_shows_the_cluster_and_performs_events() -> None:
     with RegionServer(min_ts_interval_ms=1000) as server:
         address = server.call(server.open_control(0))
 
         def ask(method: str, path: str) -> tuple[int, dict[str, object]]:
-            connection = http.client.HTTPConnection(address, timeout=10)
-            connection.request(method, path)
-            reply = connection.getresponse()
-            body = json.loads(reply.read())
-            connection.close()
-            return reply.status, body
+            return asked(address, method, path)
 
         assert ask("POST", "/chaos/split?key=6b")[0] == 200
         status, view = ask("GET", "/chaos")
@@ -58,3 +62,10 @@ def test_control_port_shows_the_cluster_and_performs_events() -> None:
         assert (status, refused["code"]) == (400, "bus.config")
         assert ask("POST", "/chaos/explode")[0] == 400
         assert ask("GET", "/elsewhere")[0] == 404
+
+
+def test_control_port_when_the_request_names_no_url_then_it_is_refused_with_a_reason() -> None:
+    with RegionServer(stores=1) as server:
+        status, refused = asked(server.call(server.open_control(0)), "GET", "//[")
+    assert (status, refused["code"]) == (400, "bus.config")
+    assert "request names no URL (url=//[, reason=Invalid IPv6 URL)" in str(refused["message"])

@@ -227,6 +227,11 @@ def region_server(
     help="Memory for open transactions; what is more goes to disk.  [default: 128 MiB]",
 )
 @click.option(
+    "--streams-per-store-max",
+    type=click.IntRange(min=1),
+    help="Streams to one store that has no EventFeedV2: each of its tables needs one.  [default: 256]",
+)
+@click.option(
     "--enable-table-across-nodes",
     is_flag=True,
     help="Pull a table of many regions in several spans, over several raw partitions.",
@@ -280,6 +285,7 @@ def capture(
     tls: "TlsSettings",
     data_dir: Path | None,
     matcher_memory_bytes_max: int | None,
+    streams_per_store_max: int | None,
     enable_table_across_nodes: bool,
     region_threshold: int,
     held_lag: float,
@@ -319,7 +325,7 @@ def capture(
         cluster=cluster,
         upstream=UpstreamId(upstream),
         time_zone=time_zone,
-        puller=_puller_settings(tls, int(gc_ttl), data_dir, images, matcher_memory_bytes_max),
+        puller=_puller_settings(tls, int(gc_ttl), data_dir, images, matcher_memory_bytes_max, streams_per_store_max),
         reign=_reign_options(held_lag, enable_table_across_nodes, region_threshold),
         sorters=replace(sorters, data_dir=data_dir),
         sorter_kafka=sorter_kafka,
@@ -346,13 +352,20 @@ def _reign_options(held_lag_s: float, enable_table_across_nodes: bool, region_th
 
 
 def _puller_settings(
-    tls: "TlsSettings", gc_ttl_s: int, data_dir: Path | None, images: "ImageScanSettings", matcher_bytes: int | None
+    tls: "TlsSettings",
+    gc_ttl_s: int,
+    data_dir: Path | None,
+    images: "ImageScanSettings",
+    matcher_bytes: int | None,
+    streams: int | None,
 ) -> "PullerSettings":
     from producers.pull.feed.spill_files import SpillSettings
     from producers.pull.puller import PullerSettings
 
     spill = SpillSettings(folder=data_dir / "spill" if data_dir is not None else None)
     settings = PullerSettings(tls=tls, gc_ttl_s=gc_ttl_s, spill=spill, images=images)
+    if streams is not None:
+        settings = replace(settings, feed=replace(settings.feed, streams_per_store_max=streams))
     return settings if matcher_bytes is None else replace(settings, matcher_memory_bytes_max=matcher_bytes)
 
 

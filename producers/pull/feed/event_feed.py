@@ -263,7 +263,7 @@ class EventFeed:
             case LocatedRange():
                 self._recovery.register(item, self._clock())
             case UnlocatedRange(subscription, error):
-                subscription.reason = str(error)
+                subscription.unlocked_for(str(error))
                 self.troubles[error.code.partition(".")[2]] += 1
                 if error.action is not Action.RETRY:
                     raise error

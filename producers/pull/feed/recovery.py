@@ -16,7 +16,7 @@ from producers.pull.core.regions.region_errors import FAULTS_MAX, Decision, Reco
 from producers.pull.core.regions.region_map import RegionInfo
 from producers.pull.core.regions.span_frontier import EncodedRange
 from producers.pull.core.regions.stream_errors import REOPEN_MS, silent
-from producers.pull.core.regions.subscription import Registration, Retry, Subscription, joined
+from producers.pull.core.regions.subscription import NO_STREAM, Registration, Retry, Subscription, joined
 from producers.pull.feed.locator import LocatedRange
 from producers.pull.feed.store_streams import OpenStream, StoreStreams
 from producers.pull.pd.region_cache import RegionCache
@@ -58,7 +58,8 @@ class Recovery:
                 continue
             retry = replace(located.retry, range=wanted)
             if later is not None:
-                subscription.reason = later.reason or subscription.reason
+                if later.reason:
+                    subscription.unlocked_for(later.reason, NO_STREAM)
                 self._submit(subscription, retry, wait_ms=int(later.wait_s * 1000))
                 continue
             locked = subscription.lock_for(retry, regions, now_s)
@@ -139,7 +140,7 @@ class Recovery:
                 self._register(registration, addresses[_leader_of(registration.region)], now_s)
             except StoreUnavailableError as error:
                 unopened.append(registration)
-                registration.subscription.reason = str(error)
+                registration.subscription.unlocked_for(str(error))
         if not unopened:
             return
         subscription = unopened[0].subscription
@@ -171,7 +172,7 @@ class Recovery:
         if decision.step is RecoveryStep.FAIL and decision.error is not None:
             raise decision.error
         for subscription in subscriptions:
-            subscription.reason = f"{where}: {decision.reason}"
+            subscription.unlocked_for(f"{where}: {decision.reason}")
 
     def _again(self, subscription: Subscription, retries: Sequence[Retry], decision: Decision, wait_ms: int) -> None:
         faults = max((retry.faults for retry in retries), default=0) if decision.bounded else 0

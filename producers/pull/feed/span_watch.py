@@ -33,12 +33,13 @@ def span_status(subscription: Subscription, now_s: float) -> SpanStatus:
 def held_back(subscription: Subscription, now_s: float) -> tuple[str, str]:
     """Return what holds a span back, as one word and for people; two '' if its regions are initialized and it moves.
 
-    The words: ``unregistered`` (a range without a region: PD, a store or a region refuses), ``scan_waiting``,
-    ``scanning``, ``lock`` (the lock watch has found one), ``still`` (no cause found).
+    The words: ``unregistered`` (a range without a region: PD, a store or a region refuses), ``no_stream`` (the same: a
+    store before EventFeedV2 has all the streams that it may have), ``scan_waiting``, ``scanning``, ``lock`` (the lock
+    watch has found one), ``still`` (no cause found).
     """
     slowest = subscription.frontier.slowest()
     if isinstance(slowest, EncodedRange):
-        return ("unregistered" if subscription.reason else ""), subscription.reason
+        return (subscription.reason_kind if subscription.reason else ""), subscription.reason
     registration = subscription.holder(slowest)
     region, still_s = registration.region, now_s - subscription.moved_at_s
     if registration.matcher.initialized and still_s <= STALL_WARN_S and not subscription.lock_notes:

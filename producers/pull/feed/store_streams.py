@@ -66,6 +66,7 @@ class Later:
 
     wait_s: float
     reason: str
+    """That there is no stream for it; '' where that of its store may just not be opened yet."""
 
 
 @dataclass(slots=True)
@@ -134,8 +135,9 @@ class StoreStreams:
         if store.reopen_at_s > now_s:
             return Later(store.reopen_at_s - now_s, "")
         if len(store.streams) >= self._settings.streams_per_store_max:
-            reason = f"store {store_id} has no multiplexed event feed, and {len(store.streams)} streams are open to it"
-            return Later(FULL_WAIT_S, reason)
+            seen = f"store {store_id} has no multiplexed event feed, and {len(store.streams)} streams are open to it"
+            more = "raise --streams-per-store-max, start a further capture, or upgrade TiKV"
+            return Later(FULL_WAIT_S, f"{seen}, one for each span and no more: {more}")
         return None
 
     def open(self, store_id: StoreId, address: str, subscription: Subscription, now_s: float) -> OpenStream:

@@ -37,7 +37,8 @@ class FeedSettings:
     """Incremental scans asked of one store at once. TiKV runs 6 and queues; more than that only keeps its queue filled
     while INITIALIZED is under way, and what waits here can still be located anew at no cost."""
     streams_per_store_max: int = 256
-    """Only a store before EventFeedV2 needs more than one. Each is a connection and a thread."""
+    """Only a store before EventFeedV2 needs more than one: one for each span. Each is a connection and a thread. Spans
+    beyond it wait, and say so (``no_stream``)."""
     silence_s: float = 30.0
     """A stream with initialized regions that says nothing for so long is opened anew: 30 of TiKV's default rounds of
     resolved ts. Doubled each time in a row, up to 10 min: PD's outage silences stores that are well."""

@@ -1,7 +1,5 @@
 """Streams to the stores: how many, how many scans at once, when they are closed, and when they are not believed."""
 
-from collections import Counter
-
 import grpc
 import pytest
 
@@ -111,44 +109,6 @@ def test_feed_every_request_names_cluster_version_old_values_and_the_loop_filter
         assert (request.extra_op, request.kv_api, request.filter_loop) == (1, 0, filter_loop)
 
 
-def test_feed_when_a_store_is_older_than_v2_then_each_span_has_a_stream_up_to_a_bound() -> None:
-    rig = FeedRig(streams_per_store_max=1)
-    rig.stream.end(Status.UNIMPLEMENTED, "unknown method EventFeedV2")
-    rig.run(0.5)
-    first = rig.stream
-    assert not first.multiplexed
-    rig.feed.subscribe(OTHER, Ts(100))
-    rig.run(1.0)
-    assert rig.stream is first
-    assert "1 streams are open to it" in rig.feed.status()[1].reason
-    rig.feed.unsubscribe(SPAN)
-    rig.run(6.0)
-    assert first.closed
-    assert rig.stream.registers[0].start_key == encode_bytes(OTHER.start)
-
-
-def test_feed_when_an_old_store_restarts_then_v2_is_tried_again() -> None:
-    rig = FeedRig()
-    rig.stream.end(Status.UNIMPLEMENTED)
-    rig.run(0.5)
-    assert not rig.stream.multiplexed
-    rig.stream.end(Status.UNAVAILABLE, "restarts, with a new TiKV perhaps")
-    rig.run(3.0)
-    assert rig.stream.multiplexed
-
-
-def test_feed_when_a_store_has_no_feed_at_all_then_it_asks_again_at_leisure_and_says_why() -> None:
-    rig = FeedRig()
-    rig.stream.end(Status.UNIMPLEMENTED)
-    rig.run(0.5)
-    rig.stream.end(Status.UNIMPLEMENTED, "unknown service cdcpb.ChangeData")
-    rig.run(25.0)
-    assert len(rig.streams) == 2
-    assert "unknown service" in rig.reason
-    rig.run(10.0)
-    assert len(rig.streams) == 3
-
-
 def test_feed_when_a_store_stays_silent_then_patience_doubles_each_time_and_is_reset_by_a_resolved_ts() -> None:
     rig, waits = FeedRig(silence_s=4.0), []
     for number in range(6):
@@ -232,22 +192,6 @@ def test_feed_when_a_stream_stood_open_unasked_then_its_patience_begins_with_the
     rig.run()
     assert rig.stream is stream
     assert 14.0 < closing_s(rig, stream) < 17.0
-
-
-def test_feed_when_an_old_store_answers_one_span_then_another_spans_patience_still_doubles() -> None:
-    rig, seconds_open = FeedRig(unanswered_s=4.0), Counter[ScriptedStream]()
-    rig.stream.end(Status.UNIMPLEMENTED, "unknown method EventFeedV2")
-    rig.run(0.5)
-    first = rig.stream
-    first.say(initialized(first.registers[0]))
-    rig.feed.subscribe(OTHER, Ts(100))
-    rig.run(0.5)
-    for ts in range(200, 245):
-        seconds_open.update(stream for stream in rig.streams if not stream.closed)
-        first.say(resolved(ts, first.registers[0], multiplexed=False))
-        rig.run(1.0)
-    assert seconds_open.pop(first) == 45
-    assert [round(seconds / 4) for stream, seconds in seconds_open.items() if stream.closed] == [1, 2, 4]
 
 
 @pytest.mark.parametrize(("silences", "patience"), [(0, 15.0), (1, 30.0), (5, 480.0), (6, 600.0), (10_000, 600.0)])

@@ -5,6 +5,7 @@ lock_for(regions) --> registrations to send --INITIALIZED, rows, resolved ts--> 
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from producers.pull.core.match.change_columns import Change
 from producers.pull.core.match.log_rows import LogRows
@@ -15,6 +16,11 @@ from producers.pull.core.regions.request_ids import SHARED_REGIONS_MAX, RequestI
 from producers.pull.core.regions.span_frontier import EncodedRange, Granted, LockedRange, SpanFrontier, Stale
 from schemas.ids import RegionId, Ts
 from schemas.tidb.spans import TableSpan
+
+UNREGISTERED: Final = "unregistered"
+"""PD, a store or a region refuses."""
+NO_STREAM: Final = "no_stream"
+"""A store before EventFeedV2 has all the streams that it may have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +101,9 @@ class Subscription:
         self.moved_at_s = 0.0
         """When resolved_ts last moved, by the shell's clock."""
         self.reason = "regions of the span are being located"
-        """Why the span's unlocked part is unlocked, for people."""
+        """Why the span's unlocked part is unlocked, for people; set by :meth:`unlocked_for`."""
+        self.reason_kind = UNREGISTERED
+        """The same as one word, for counting."""
         self.lock_notes: dict[RegionId, tuple[Ts, str]] = {}
         """What the lock resolver found in a region that stood still; void once its resolved ts has reached the ts."""
         self.stopped = False
@@ -123,6 +131,10 @@ class Subscription:
     def own_request_ids(self) -> Sequence[int]:
         """Return every request id that it alone has used."""
         return self._rounds
+
+    def unlocked_for(self, reason: str, kind: str = UNREGISTERED) -> None:
+        """Note why its unlocked part is unlocked, for people and as one word."""
+        self.reason, self.reason_kind = reason, kind
 
     def lock_for(self, wanted: Retry, regions: Sequence[RegionInfo], now_s: float) -> LockedRegions:
         """Lock ``wanted`` for ``regions`` (they cover it from its start, maybe not to its end)."""

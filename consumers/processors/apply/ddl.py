@@ -3,7 +3,8 @@
 **Asked before repeated.** BEGIN keeps a fingerprint of what the DDL is about: how the server itself writes the schema
 and the tables down (``SHOW CREATE``), and for EXCHANGE PARTITION, which leaves all that as it was, a checksum of the
 plain table's rows (``CHECKSUM TABLE``, which TiDB does not know: there the plain table gets the partition's id). A
-processor that finds a DDL begun compares: if it looks otherwise now, the DDL has run. If it looks the same, running it
+processor that finds a DDL begun compares: if it looks otherwise now, and nothing lacks that the DDL leaves behind, as
+far as names tell (:mod:`consumers.processors.apply.already_so`), the DDL has run. If it looks the same, running it
 (again) does no harm: it has not run, or it changes nothing that a second time would spoil (TRUNCATE TABLE: no partition
 has written a row behind it yet).
 
@@ -31,6 +32,7 @@ from collections.abc import Callable, Collection, Mapping
 
 import pymysql
 
+from consumers.processors.apply.already_so import warn_of_passing, what_is_unknown, what_lacks
 from consumers.processors.apply.connection import Connection, execute, is_tidb, select
 from consumers.processors.apply.ddl_jobs import read_clock, read_jobs
 from consumers.processors.apply.ddl_session import set_up
@@ -142,7 +144,10 @@ class DdlRunner:
             self._lock(connection)
             self.destination.check_revision(connection)
             before, noted_s = self.destination.noted(connection)
-            return self._job_done(connection, mark, noted_s) or not is_as_before(connection, mark.ddl, before)
+            if self._job_done(connection, mark, noted_s):
+                return True
+            # What stood in its way may be gone by now: that looks otherwise, too.
+            return not is_as_before(connection, mark.ddl, before) and not what_lacks(connection, mark.ddl)
         except pymysql.MySQLError as error:
             raise self._failed(error, mark) from error
         finally:
@@ -166,7 +171,7 @@ class DdlRunner:
             # Under the lock: who comes after us waits for it, and who came before us is known by now.
             self.destination.check_revision(connection)
             if mark.ddl.step is None:
-                self._query(connection, mark.ddl)
+                self._query(connection, mark)
             else:
                 run_step(connection, self.destination.feed, mark.ddl, self.destination.fence, self._go_on)
         except pymysql.MySQLError as error:
@@ -188,7 +193,7 @@ class DdlRunner:
             self.destination.check_revision(connection)
             is_there = not is_as_before(connection, index.ddl, index.before)
             if not (is_there or self._job_done(connection, mark, index.noted_s)):
-                self._query(connection, index.ddl)
+                self._query(connection, mark)
         except pymysql.MySQLError as error:
             if not (may_heal(error) and self._goes_on(mark, what, index.noted_s)):
                 raise self._failed(error, mark) from error
@@ -196,13 +201,17 @@ class DdlRunner:
             connection.close()
         self.destination.connected(lambda connection: self.destination.index_done(connection, index.position))
 
-    def _query(self, connection: Connection, ddl: SqlDdl) -> None:
-        set_up(connection, ddl, self.time_zone, self._read_timeout_s)
+    def _query(self, connection: Connection, mark: DdlMark) -> None:
+        set_up(connection, mark.ddl, self.time_zone, self._read_timeout_s)
         try:
-            connection.query(_text(ddl))
+            connection.query(_text(mark.ddl))
         except pymysql.MySQLError as error:
             if errno(error) not in ALREADY_SO:
                 raise
+            not_so = {"lacks": what_lacks(connection, mark.ddl), "not_known": what_is_unknown(mark.ddl)}
+            if shown := {name: text for name, text in not_so.items() if text}:
+                raise _refused(mark, errno=errno(error), reason=reason(error)[:500], **shown) from error
+            warn_of_passing(mark.ddl, error)
 
     def _goes_on(self, mark: DdlMark, what: str = "", noted_s: int | None = None) -> bool:
         """After an answer was lost: wait for the statement's job, and tell whether there is one.

@@ -13,6 +13,7 @@ from schemas.sink.sql_rows import SqlDdl
 
 _NO_SUCH = frozenset({1049, 1146, 1109, 1051})
 """Unknown database, no such table, unknown table."""
+_ABSENT = "absent"
 _TABLE_ID = (
     "SELECT tidb_table_id FROM information_schema.tables"
     " WHERE LOWER(table_schema) = LOWER(%s) AND LOWER(table_name) = LOWER(%s)"
@@ -34,6 +35,11 @@ def is_as_before(connection: Connection, ddl: SqlDdl, before: str | None) -> boo
     """
     shown = _all_shown(connection, ddl)
     return before in (_digest(_AUTO_RANDOM_BASE.sub("", shown)), _digest(shown))
+
+
+def is_there(connection: Connection, schema: str, table: str) -> bool:
+    """Tell whether the destination has a table, or a view, as it reads names itself."""
+    return _shown(connection, b"SHOW CREATE TABLE " + quoted(schema) + b"." + quoted(table)) != _ABSENT
 
 
 def _digest(shown: str) -> str:
@@ -64,5 +70,5 @@ def _shown(connection: Connection, sql: bytes) -> str:
             return _AUTO_INCREMENT.sub("", str(cursor.fetchall()))
     except pymysql.MySQLError as error:
         if errno(error) in _NO_SUCH:
-            return "absent"
+            return _ABSENT
         raise

@@ -16,6 +16,7 @@ import pymysql
 from consumers.processors.apply.connection import Connect, Connection, execute, select
 from consumers.processors.apply.errors import (
     ProcessorReplacedError,
+    errno,
     general_error,
 )
 from consumers.processors.apply.resync import noted_tables
@@ -40,7 +41,7 @@ TABLES = (
         syncpoint_ts BIGINT UNSIGNED NOT NULL DEFAULT 0,
         ddl_position VARBINARY(64) NULL,
         ddl_state VARCHAR(16) CHARACTER SET ascii NULL,
-        ddl_query LONGTEXT NULL,
+        ddl_query LONGTEXT CHARACTER SET utf8mb4 NULL,
         ddl_before CHAR(64) CHARACTER SET ascii NULL,
         updated_at TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP ON UPDATE CURRENT_TIMESTAMP
     )""",
@@ -65,6 +66,8 @@ TABLES = (
         PRIMARY KEY (feed, position)
     )""",
 )
+_NOT_OF_CHARSET = 1366
+"""A text that the column's character set does not have."""
 _NAMES = ("changefeed", "position", "index_ddl")
 _DDL_BEGUN = (
     "UPDATE tidebus.changefeed SET ddl_state = 'begun', ddl_position = %s, ddl_query = %s, ddl_before = %s,"
@@ -305,7 +308,14 @@ class DatabaseDestination:
 
     def note_ddl(self, connection: Connection, position: bytes, query: str, before: str, noted_s: int | None) -> None:
         """Note a DDL as begun; ``noted_s``: when, by another clock than the server's own (Unix time)."""
-        self._note(connection, _DDL_BEGUN, (position, query, before, noted_s))
+        try:
+            self._note(connection, _DDL_BEGUN, (position, query, before, noted_s))
+        except pymysql.MySQLError as error:
+            if errno(error) != _NOT_OF_CHARSET:
+                raise
+            # A release before gave the column the server's character set. The text is for people alone.
+            escaped = query.encode("ascii", "backslashreplace").decode()
+            self._note(connection, _DDL_BEGUN, (position, escaped, before, noted_s))
 
     def noted(self, connection: Connection) -> tuple[str | None, int]:
         """Return what the destination looked like before the DDL that is noted, and when it was noted (Unix time)."""

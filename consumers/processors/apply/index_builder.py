@@ -6,6 +6,7 @@ built; so a leader that follows another builds what that one has not, and asks f
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterable
 
 from consumers.processors.core.apply.index_ddl import IndexDdl, must_wait
@@ -16,6 +17,8 @@ from schemas.sink.sql_rows import SqlDdl
 log = logging.getLogger(__name__)
 AGAIN_S = 1.0
 """Between two tries, while the destination does not answer; it goes on building where it has begun."""
+WARN_AGAIN_S = 60.0
+"""Between two warnings of one index: the checkpoint stands meanwhile, and nothing else says why."""
 
 
 class IndexBuilder:
@@ -28,6 +31,8 @@ class IndexBuilder:
         self._changed = threading.Condition()
         self._closed = threading.Event()
         self._thread: threading.Thread | None = None
+        self._warned: tuple[Ts, float] | None = None
+        """Of which index was warned last, by its commit_ts, and when."""
 
     @property
     def is_closed(self) -> bool:
@@ -88,8 +93,10 @@ class IndexBuilder:
             try:
                 self._build(index)
             except BusError as error:
-                if error.action is Action.RETRY and not self._closed.wait(AGAIN_S):
-                    continue
+                if error.action is Action.RETRY:
+                    self._warn(index.ddl, error)
+                    if not self._closed.wait(AGAIN_S):
+                        continue
                 self._end(error)
                 return
             except BaseException as error:  # told to whoever waits: nobody sees what a thread raises
@@ -99,6 +106,16 @@ class IndexBuilder:
             with self._changed:
                 self._building.remove(index)
                 self._changed.notify_all()
+
+    def _warn(self, ddl: SqlDdl, error: BusError) -> None:
+        now_s = time.monotonic()
+        if self._warned is not None and self._warned[0] == ddl.commit_ts and now_s - self._warned[1] < WARN_AGAIN_S:
+            return
+        self._warned = (ddl.commit_ts, now_s)
+        log.warning(
+            "an index cannot be built for now and holds the checkpoint; it is tried again",
+            extra={"code": error.code, "reason": str(error), "table": ddl.name, "commit_ts": ddl.commit_ts},
+        )
 
     def _next(self) -> IndexDdl | None:
         with self._changed:

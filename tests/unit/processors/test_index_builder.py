@@ -1,6 +1,7 @@
 """Indexes that are built beside the rows: which ones, what waits for them, and what their errors do."""
 
 import json
+import logging
 import threading
 from dataclasses import replace
 
@@ -107,6 +108,26 @@ def test_builder_tries_again_what_time_mends(monkeypatch: pytest.MonkeyPatch) ->
     assert builder.wait_for(_ddl(8, "d.t"), lambda: False)
     builder.check()
     assert server.asked == [7, 7, 7]
+    builder.close()
+
+
+def test_builder_warns_at_the_first_failure_and_not_at_each(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(index_builder, "AGAIN_S", 0.001)
+    server = Server(*[DestinationUnreachableError("locked")] * 3)
+    builder = IndexBuilder(server.build)
+    builder.add([_index(7)])
+    assert builder.wait_for(_ddl(8, "d.t"), lambda: False)
+    (said,) = [vars(record) for record in caplog.records if record.levelno == logging.WARNING]
+    assert (said["code"], said["table"], said["commit_ts"]) == ("apply.destination_unreachable", "d.t", 7)
+    assert "locked" in said["reason"]
+    caplog.clear()
+    monkeypatch.setattr(index_builder, "WARN_AGAIN_S", 0.0)
+    server.errors += [DestinationUnreachableError("locked")] * 3
+    builder.add([_index(9)])
+    assert builder.wait_for(_ddl(10, "d.t"), lambda: False)
+    assert [record.levelno for record in caplog.records].count(logging.WARNING) == 3
     builder.close()
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 import pymysql
 
 from consumers.processors.apply.connection import Connection, select
-from consumers.processors.apply.errors import errno, reason
+from consumers.processors.apply.errors import ALREADY_SO, UNKNOWN_VIEW, errno, reason
 from consumers.processors.apply.fingerprint import is_there
 from consumers.processors.core.apply.ddl_effects import Effect, Kind, effects_of, is_one_change
 from schemas.ddl.job import DdlType
@@ -23,6 +23,11 @@ _NAMES = {
     Kind.PARTITION: "SELECT partition_name FROM information_schema.partitions",
 }
 _OF_TABLE = " WHERE LOWER(table_schema) = LOWER(%s) AND LOWER(table_name) = LOWER(%s)"
+
+
+def is_already_so(ddl: SqlDdl, error: pymysql.MySQLError) -> bool:
+    """Tell whether a DDL is refused as something is there already, or gone."""
+    return errno(error) in ALREADY_SO or (ddl.ddl_type == DdlType.DROP_VIEW and errno(error) == UNKNOWN_VIEW)
 
 
 def what_lacks(connection: Connection, ddl: SqlDdl) -> str:

@@ -32,13 +32,12 @@ from collections.abc import Callable, Collection, Mapping
 
 import pymysql
 
-from consumers.processors.apply.already_so import warn_of_passing, what_is_unknown, what_lacks
+from consumers.processors.apply.already_so import is_already_so, warn_of_passing, what_is_unknown, what_lacks
 from consumers.processors.apply.connection import Connection, execute, is_tidb, select
 from consumers.processors.apply.ddl_jobs import read_clock, read_jobs
 from consumers.processors.apply.ddl_session import set_up
 from consumers.processors.apply.destination import DatabaseDestination
 from consumers.processors.apply.errors import (
-    ALREADY_SO,
     DdlRefusedError,
     DestinationUnreachableError,
     RecoverRefusedError,
@@ -206,7 +205,7 @@ class DdlRunner:
         try:
             connection.query(_text(mark.ddl))
         except pymysql.MySQLError as error:
-            if errno(error) not in ALREADY_SO:
+            if not is_already_so(mark.ddl, error):
                 raise
             not_so = {"lacks": what_lacks(connection, mark.ddl), "not_known": what_is_unknown(mark.ddl)}
             if shown := {name: text for name, text in not_so.items() if text}:

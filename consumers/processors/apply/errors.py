@@ -91,6 +91,9 @@ ALREADY_SO = frozenset(
 )
 """What a DDL ends with whose effect is there already; TiCDC passes over these too (``isIgnorableMySQLDDLError``)."""
 
+UNKNOWN_VIEW = 4092
+"""What a MariaDB says to a DROP VIEW in place of 1051. To a MySQL the number is another error."""
+
 
 def errno(error: pymysql.MySQLError) -> int:
     """Return the server's or client's number; 0: it has none."""

@@ -95,6 +95,8 @@ def test_partitions_of_which_one_is_gone_are_not_taken_for_dropped(mariadb: Loca
         (DdlType.MULTI_SCHEMA_CHANGE, "ALTER TABLE `d`.`t` ADD COLUMN `v` INT, ADD INDEX `i`(`v`)", 1060),
         (DdlType.MULTI_SCHEMA_CHANGE, "ALTER TABLE `d`.`t` DROP COLUMN `x`, ADD INDEX `I`(`v`)", 1091),
         (DdlType.ADD_COLUMNS, "ALTER TABLE `d`.`t` ADD COLUMN (`v` INT, `w` INT)", 1060),
+        (DdlType.DROP_TABLE, "DROP TABLE `d`.`u`", 1051),
+        (DdlType.DROP_VIEW, "DROP VIEW `d`.`v`", 4092),
         (DdlType.DROP_PARTITION, "ALTER TABLE `d`.`t` DROP PARTITION `p9`", 1507),
         (DdlType.ADD_PARTITION, "ALTER TABLE `d`.`t` ADD PARTITION (PARTITION `p1` VALUES LESS THAN (90))", 1517),
     ],

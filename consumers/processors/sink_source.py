@@ -30,6 +30,13 @@ POLL_MAX = 64
 FETCH_QUEUE_KIB = 64 * 1024
 """What librdkafka reads ahead, over all partitions."""
 
+_NOT_YET = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.LEADER_NOT_AVAILABLE})
+"""What a topic that is about to be created answers with."""
+_UNREADABLE = frozenset(
+    {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError._AUTHENTICATION}
+)
+"""What librdkafka would try for ever without a word; the client's stream ends with these too."""
+
 
 class SinkHistoryLostError(BusError):
     """Records that have not been applied are gone from the changefeed's topic: it must start anew from a copy."""
@@ -38,7 +45,7 @@ class SinkHistoryLostError(BusError):
 
 
 class SinkTopicUnavailableError(BusError):
-    """Kafka does not answer."""
+    """Kafka does not answer, or does not let us read the topic; ``fields`` give its reason."""
 
     code, action = "apply.topic_unavailable", Action.RETRY
 
@@ -131,12 +138,14 @@ class KafkaSource:
 
         Raises:
             SinkTopicMissingError: its sorter has not created it yet.
-            SinkTopicUnavailableError: Kafka does not answer.
+            SinkTopicUnavailableError: Kafka does not answer, or does not let us see the topic.
         """
         try:
             topic = self._consumer.list_topics(self._topic, timeout=ANSWER_S).topics.get(self._topic)
         except KafkaException as error:
             raise SinkTopicUnavailableError("kafka does not answer", topic=self._topic, reason=error.args[0]) from error
+        if topic is not None and topic.error is not None and topic.error.code() not in _NOT_YET:
+            raise SinkTopicUnavailableError("topic cannot be read", topic=self._topic, reason=topic.error.str())
         if topic is None or topic.error is not None or not topic.partitions:
             raise SinkTopicMissingError("topic is not there; its sorter creates it", topic=self._topic)
         return min(len(topic.partitions), PARTITIONS)
@@ -235,7 +244,7 @@ class KafkaSource:
         """Turn what cannot be waited out into an error; librdkafka tries the rest again by itself."""
         if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
             raise SinkHistoryLostError("records are gone from the topic", topic=self._topic, reason=error.str())
-        if error.fatal() or error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+        if error.fatal() or error.code() in _UNREADABLE:
             raise SinkTopicUnavailableError("topic cannot be read", topic=self._topic, reason=error.str())
 
 

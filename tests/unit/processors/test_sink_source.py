@@ -7,13 +7,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, Producer
 
 from consumers.processors.sink_source import (
     KafkaSource,
     SinkHistoryLostError,
     SinkRecord,
     SinkTopicMissingError,
+    SinkTopicUnavailableError,
     read_record,
 )
 from edges.kafka.access import KafkaAccess
@@ -128,6 +129,43 @@ def test_source_has_no_partition_that_no_sorter_writes(source: KafkaSource, ther
         assert source.partitions() == used
         topics.clear()
         with pytest.raises(SinkTopicMissingError):
+            source.partitions()
+
+
+@pytest.mark.parametrize("code", [KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError._AUTHENTICATION])
+def test_source_that_may_not_read_says_so(source: KafkaSource, code: int) -> None:
+    refused = SimpleNamespace(consume=lambda *_: [SimpleNamespace(error=lambda: KafkaError(code))])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(source, "_consumer", refused)
+        with pytest.raises(SinkTopicUnavailableError) as caught:
+            source.poll(0.1)
+    assert caught.value.fields["topic"] == TOPIC
+    assert "uth" in str(caught.value.fields["reason"])
+
+
+def test_source_passes_over_what_librdkafka_tries_again_by_itself(source: KafkaSource) -> None:
+    passing = (KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT, KafkaError.GROUP_AUTHORIZATION_FAILED)
+    messages = [SimpleNamespace(error=lambda code=code: KafkaError(code)) for code in passing]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(source, "_consumer", SimpleNamespace(consume=lambda *_: messages))
+        assert source.poll(0.1) == []
+
+
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, SinkTopicUnavailableError),
+        (KafkaError.UNKNOWN_TOPIC_OR_PART, SinkTopicMissingError),
+        (KafkaError.LEADER_NOT_AVAILABLE, SinkTopicMissingError),
+    ],
+)
+def test_topic_that_may_not_be_described_is_not_called_missing(
+    source: KafkaSource, code: int, error: type[Exception]
+) -> None:
+    topics = {TOPIC: SimpleNamespace(error=KafkaError(code), partitions={})}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(source, "_consumer", _Listing(topics))
+        with pytest.raises(error):
             source.partitions()
 
 

@@ -29,7 +29,7 @@ class Connect(Protocol):
 ROW_SQL_MODE = "STRICT_TRANS_TABLES,NO_AUTO_VALUE_ON_ZERO,NO_ENGINE_SUBSTITUTION,ALLOW_INVALID_DATES"
 """What does not fit is an error; zero dates, dates like 2024-02-31 and an AUTO_INCREMENT of 0 stay as they are."""
 LOOSE_SQL_MODE = ROW_SQL_MODE.removeprefix("STRICT_TRANS_TABLES,")
-_UNKNOWN_VARIABLE = 1193
+UNKNOWN_VARIABLE = 1193
 _PACKET_VARIABLE = "max_allowed_packet"
 PACKET_BYTES_LEAST = 1 << 20
 """What a server that does not say its ``max_allowed_packet`` is taken to have: the least that one ever came with."""
@@ -121,7 +121,7 @@ class Connector:
             # The mark by which bidirectional replication tells our writes from those of users; SHOW need not list it.
             connection.query(f"SET SESSION tidb_cdc_write_source={self.source_id}".encode())
         except pymysql.MySQLError as error:
-            if errno(error) != _UNKNOWN_VARIABLE:
+            if errno(error) != UNKNOWN_VARIABLE:
                 raise
             self._refuse_unmarked()
 

@@ -1,14 +1,17 @@
 """Syncpoints at the destination: TiCDC's map from upstream's ts to the destination's (``tidb_cdc.syncpoint_v1``)."""
 
+import logging
 from dataclasses import dataclass
 
 import pymysql
 
-from consumers.processors.apply.connection import Connection, execute, is_tidb, select
+from consumers.processors.apply.connection import UNKNOWN_VARIABLE, Connection, execute, is_tidb, select
 from consumers.processors.apply.destination import DatabaseDestination
-from consumers.processors.apply.errors import general_error, may_heal
+from consumers.processors.apply.errors import errno, general_error, is_refusal, reason
 from consumers.processors.core.apply.syncpoint import next_syncpoint
 from schemas.ids import Ts
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,11 +64,7 @@ class SyncpointWriter:
         )
         fresh = execute(connection, sql, (self.cluster, self.changefeed_id, str(ts), secondary))
         if fresh and has_ts:
-            try:
-                execute(connection, f"SET GLOBAL tidb_external_ts = {int(secondary)}")
-            except pymysql.MySQLError as error:
-                if may_heal(error):
-                    raise  # else: a TiDB without it, or without the privilege; TiCDC passes over that too
+            _set_external_ts(connection, secondary, ts)
         execute(
             connection,
             "DELETE FROM tidb_cdc.syncpoint_v1 WHERE ticdc_cluster_id = %s AND changefeed = %s"
@@ -73,6 +72,25 @@ class SyncpointWriter:
             (self.cluster, self.changefeed_id, round(self.retention_s)),
         )
         connection.commit()
+
+
+def _set_external_ts(connection: Connection, secondary: str, ts: Ts) -> None:
+    """Set what readers of the destination that are bound to a ts read at.
+
+    A TiDB before 6.4 does not have it, which TiCDC passes over, too. Without the privilege for it TiCDC ends; here the
+    map is written all the same, which is what most have syncpoints for.
+    """
+    try:
+        execute(connection, f"SET GLOBAL tidb_external_ts = {int(secondary)}")
+    except pymysql.MySQLError as error:
+        if errno(error) == UNKNOWN_VARIABLE:
+            return
+        if not is_refusal(error):
+            raise
+        log.warning(
+            "tidb_external_ts of the destination may not be set: who reads at it does not read at this syncpoint",
+            extra={"primary_ts": ts, "secondary_ts": secondary, "errno": errno(error), "reason": reason(error)},
+        )
 
 
 _SYNCPOINT_TABLE = """CREATE TABLE IF NOT EXISTS tidb_cdc.syncpoint_v1 (

@@ -78,6 +78,7 @@ class DatabaseSides:
             destination=destination,
             cluster=self._inputs.options.cluster,
             changefeed_id=info.changefeed_id,
+            namespace=info.namespace,
             start_ts=info.start_ts,
             interval_s=config.sync_point_interval_s,
             retention_s=config.sync_point_retention_s,

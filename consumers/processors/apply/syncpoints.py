@@ -10,6 +10,7 @@ from consumers.processors.apply.destination import DatabaseDestination
 from consumers.processors.apply.errors import errno, general_error, is_refusal, reason
 from consumers.processors.core.apply.syncpoint import next_syncpoint
 from schemas.ids import Ts
+from schemas.nodes.changefeed import NAMESPACE_DEFAULT
 
 log = logging.getLogger(__name__)
 
@@ -21,9 +22,17 @@ class SyncpointWriter:
     destination: DatabaseDestination
     cluster: str
     changefeed_id: str
+    namespace: str
     start_ts: Ts
     interval_s: float
     retention_s: float
+
+    @property
+    def name(self) -> str:
+        """The changefeed in the table, whose primary key has it: of the namespace ``default`` its id alone, as TiCDC's
+        classic architecture writes it; of others both, as the new architecture does.
+        """
+        return self.changefeed_id if self.namespace == NAMESPACE_DEFAULT else f"{self.namespace}/{self.changefeed_id}"
 
     @property
     def interval_ms(self) -> int:
@@ -62,16 +71,34 @@ class SyncpointWriter:
             "INSERT IGNORE INTO tidb_cdc.syncpoint_v1 (ticdc_cluster_id, changefeed, primary_ts, secondary_ts)"
             " VALUES (%s, %s, %s, %s)"
         )
-        fresh = execute(connection, sql, (self.cluster, self.changefeed_id, str(ts), secondary))
-        if fresh and has_ts:
+        fresh = execute(connection, sql, (self.cluster, self.name, str(ts), secondary))
+        if not fresh:
+            self._warn_of_others(connection, ts)
+        elif has_ts:
             _set_external_ts(connection, secondary, ts)
         execute(
             connection,
             "DELETE FROM tidb_cdc.syncpoint_v1 WHERE ticdc_cluster_id = %s AND changefeed = %s"
             " AND created_at < NOW() - INTERVAL %s SECOND",
-            (self.cluster, self.changefeed_id, round(self.retention_s)),
+            (self.cluster, self.name, round(self.retention_s)),
         )
         connection.commit()
+
+    def _warn_of_others(self, connection: Connection, ts: Ts) -> None:
+        """The key of TiCDC's table does not have the cluster: one of the same name elsewhere may have been first."""
+        sql = "SELECT ticdc_cluster_id, changefeed FROM tidb_cdc.syncpoint_v1 WHERE changefeed = %s AND primary_ts = %s"
+        there = [tuple(map(str, row)) for row in select(connection, sql, (self.name, str(ts)))]
+        for holder in there:
+            if holder != (self.cluster, self.name):
+                log.warning(
+                    "a changefeed of the same name in another cluster has written this syncpoint; ours is left out",
+                    extra={
+                        "cluster": self.cluster,
+                        "changefeed": self.name,
+                        "primary_ts": ts,
+                        "holder": " ".join(holder),
+                    },
+                )
 
 
 def _set_external_ts(connection: Connection, secondary: str, ts: Ts) -> None:

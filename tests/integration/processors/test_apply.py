@@ -347,6 +347,7 @@ def test_apply_syncpoints_are_written_where_the_destination_stands_still(mariadb
             destination=destination,
             cluster="default",
             changefeed_id=feed,
+            namespace="default",
             start_ts=Ts(1),
             interval_s=30,
             retention_s=3600,

@@ -13,7 +13,7 @@ from consumers.processors.core.apply.partition import start_position, watermark_
 from consumers.processors.core.apply.statements import StatementSettings
 from schemas.ids import Ts, compose_ts, physical_ms
 from schemas.sink.position import RowOp
-from tests.support.database.apply import Processor, run_sql, table
+from tests.support.database.apply import Processor, rows, run_sql, table
 from tests.support.database.apply_tables import A, feed, two_tables
 from tests.support.database.mariadb import mariadb
 from tests.support.database.verify import connector
@@ -58,6 +58,7 @@ class Changefeed:
                 destination=destination,
                 cluster="default",
                 changefeed_id=self.feed,
+                namespace="default",
                 start_ts=Ts(1),
                 interval_s=interval_s,
                 retention_s=3600,
@@ -149,3 +150,36 @@ def test_whoever_had_a_partition_writes_no_more_once_there_are_other_syncpoints(
                 former.take([1], 1)
         else:
             former.keep(connection, 1, START, PartitionPosition(watermark_position(Ts(9)), 1))
+
+
+def _write(server: LocalMariaDb, feed: str, cluster: str, namespace: str) -> None:
+    destination = DatabaseDestination(connector(server), f"{cluster}/{namespace}/{feed}", 1, StatementSettings())
+    destination.lead(2, START)
+    SyncpointWriter(
+        destination=destination,
+        cluster=cluster,
+        changefeed_id=feed,
+        namespace=namespace,
+        start_ts=Ts(1),
+        interval_s=30,
+        retention_s=86400,
+    ).write(at(60))
+
+
+def test_syncpoints_of_one_id_in_two_namespaces_are_two(mariadb: LocalMariaDb, feed: str) -> None:
+    """The namespace `default` has the id alone, as TiCDC's classic architecture and the release before."""
+    for namespace in ("default", "team2", "default"):
+        _write(mariadb, feed, "c", namespace)
+    sql = f"SELECT ticdc_cluster_id, changefeed, primary_ts FROM tidb_cdc.syncpoint_v1 WHERE changefeed LIKE '%{feed}'"
+    assert sorted(rows(mariadb, sql)) == [("c", feed, str(at(60))), ("c", f"team2/{feed}", str(at(60)))]
+
+
+def test_syncpoint_that_another_cluster_has_written_is_warned_of(
+    mariadb: LocalMariaDb, feed: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    _write(mariadb, feed, "c", "default")
+    _write(mariadb, feed, "c", "default")
+    assert not caplog.records
+    _write(mariadb, feed, "other", "default")
+    (said,) = [vars(record) for record in caplog.records]
+    assert (said["cluster"], said["holder"], said["primary_ts"]) == ("other", f"c {feed}", at(60))

@@ -39,7 +39,13 @@ def _write(server: FakeTidb) -> None:
     assert config.uri.server is not None
     destination = DatabaseDestination(Connector(config.uri.server, config), "feed", 1, StatementSettings())
     SyncpointWriter(
-        destination=destination, cluster="c", changefeed_id="f", start_ts=Ts(1), interval_s=30, retention_s=60
+        destination=destination,
+        cluster="c",
+        changefeed_id="f",
+        namespace="default",
+        start_ts=Ts(1),
+        interval_s=30,
+        retention_s=60,
     ).write(TS)
 
 

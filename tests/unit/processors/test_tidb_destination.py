@@ -238,7 +238,13 @@ def test_syncpoint_has_the_ts_of_a_tidb_whatever_version_that_shows(
         assert config.uri.server is not None
         destination = DatabaseDestination(Connector(config.uri.server, config), "feed", 1, StatementSettings())
         writer = SyncpointWriter(
-            destination=destination, cluster="c", changefeed_id="f", start_ts=Ts(1), interval_s=30, retention_s=60
+            destination=destination,
+            cluster="c",
+            changefeed_id="f",
+            namespace="default",
+            start_ts=Ts(1),
+            interval_s=30,
+            retention_s=60,
         )
         writer.write(Ts(5 << 18))
         (noted,) = [sql for sql in server.said if sql.startswith("INSERT IGNORE INTO tidb_cdc")]

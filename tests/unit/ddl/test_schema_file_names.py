@@ -2,6 +2,7 @@
 
 import base64
 import json
+import zlib
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from sorters.core.encode.storage.schema import ddl_file, schema_file_path
 from sorters.core.sql.ddl_event import ddl_events
 from tests.support.recorded.ddl_jobs import column, job, snapshot, table_info
 
-STRING, BIT = 15, 16
+STRING, BIT, ENUM, SET = 15, 16, 247, 248
 # The table of pingcap/tiflow `pkg/sink/cloudstorage/table_definition_test.go` (Apache-2.0), `generateTableDef`, with
 # its defaults, which are numbers there. A column's keys stand in the order of TiCDC's structure.
 TABLE1 = [
@@ -69,7 +70,7 @@ def created_schema(name: str) -> SchemaFile:
     return ddl_file(event)
 
 
-def created_columns(*columns: dict[str, Any], output_column_id: bool = False) -> dict[str, dict[str, str]]:
+def created_columns(*columns: dict[str, Any], output_column_id: bool = False) -> dict[str, dict[str, Any]]:
     info = table_info(9, "t", columns=[column(1, "id", not_null=True, flag=2), *columns])
     change = snapshot(("d", 2, [])).apply(
         job(20, 3, schema="d", schema_id=2, table_id=9, query="CREATE TABLE t (id INT PRIMARY KEY)", table_info=info)
@@ -118,6 +119,42 @@ def test_an_empty_default_stands_there_and_a_missing_one_does_not() -> None:
     columns = created_columns({**text(2, "a"), "default": ""}, text(3, "b"))
     assert columns["a"]["ColumnDefault"] == ""
     assert "ColumnDefault" not in columns["b"]
+
+
+def test_names_of_an_enum_or_set_stand_behind_all_else() -> None:
+    """TiCDC's reader of csv parses such a value by them (pingcap/ticdc ``pkg/cloudstorage/schema_file.go``)."""
+    columns = [
+        column(2, "e", tp=ENUM, charset="utf8mb4", collation="utf8mb4_bin", elems=["a", "", "<é>"], not_null=True),
+        column(3, "s", tp=SET, charset="utf8mb4", collation="utf8mb4_bin", elems=["x"]),
+        column(4, "v", tp=STRING, charset="utf8mb4", collation="utf8mb4_bin"),
+    ]
+    entries = created_columns(*columns)
+    assert list(entries["e"].items())[-2:] == [("ColumnNullable", "false"), ("ColumnElems", ["a", "", "<é>"])]
+    assert entries["s"]["ColumnElems"] == ["x"]
+    assert not any("ColumnElems" in entries[name] for name in ("id", "v"))
+
+
+def test_names_of_an_enum_count_in_the_checksum() -> None:
+    """By the form that ``marshalForChecksum`` gives them, written down by hand."""
+    entry = {"ColumnName": "e", "ColumnType": "ENUM", "ColumnElems": ["a", "<b"]}
+    checked = """{
+    "Table": "t",
+    "Schema": "d",
+    "Version": 0,
+    "TableColumns": [
+        {
+            "ColumnName": "e",
+            "ColumnType": "ENUM",
+            "ColumnElems": [
+                "a",
+                "\\u003cb"
+            ]
+        }
+    ],
+    "TableColumnsTotal": 1
+}"""
+    path = schema_file_path(definition("d", "t", [entry], 7))
+    assert path == f"d/t/meta/schema_7_{zlib.crc32(checked.encode()):010d}.json"
 
 
 def test_a_bits_default_is_read_as_go_reads_bytes() -> None:

@@ -3,7 +3,8 @@
 A file's name ends with a checksum of what the columns are, so that equal definitions of one version are one file. Who
 reads the files computes it again, and stops at a name that has another.
 
-Source: pingcap/tiflow ``pkg/sink/cloudstorage/table_definition.go`` and ``path.go``; the reference's section 7.
+Source: pingcap/ticdc ``pkg/cloudstorage/schema_file.go`` and ``generator.go``; the reference's section 7. Files of the
+classic architecture have no names of ENUM and SET; its own reader computes other checksums of tables with such columns.
 """
 
 import json
@@ -33,6 +34,7 @@ _WITH_LENGTH: Final = frozenset({*_INTEGERS, *_TEXTS, MysqlType.BIT, MysqlType.Y
 _WITH_FRACTION: Final = frozenset({MysqlType.TIMESTAMP, MysqlType.DATETIME, MysqlType.TIME})
 _FLOATS: Final = frozenset({MysqlType.FLOAT, MysqlType.DOUBLE})
 _ALWAYS: Final = ("ColumnName", "ColumnType", "ColumnDefault")
+Entry = str | list[str]
 _NO_UTF8: Final = re.compile(r"[\ud800-\udfff]")
 
 
@@ -84,7 +86,7 @@ def _columns(table: TableVersion) -> list[ColumnVersion]:
 
 
 def _definition(
-    schema: str, table: str, version: Ts, query: str, ddl_type: int, columns: list[dict[str, str]]
+    schema: str, table: str, version: Ts, query: str, ddl_type: int, columns: list[dict[str, Entry]]
 ) -> dict[str, Any]:
     return {
         "Table": table,
@@ -118,7 +120,7 @@ def _json(value: Mapping[str, Any]) -> str:
     return text
 
 
-def _column(column: ColumnVersion, output_column_id: bool) -> dict[str, str]:
+def _column(column: ColumnVersion, output_column_id: bool) -> dict[str, Entry]:
     name = bare_type_name(column).upper() + (" UNSIGNED" if column.unsigned else "")
     parts = {
         "ColumnId": str(column.id) if output_column_id else "",
@@ -130,7 +132,12 @@ def _column(column: ColumnVersion, output_column_id: bool) -> dict[str, str]:
         "ColumnIsPk": "true" if column.mysql_flag & MysqlFlag.PRIMARY_KEY else "",
     }
     # Go leaves a default out where there is none (nil), not where it is an empty text.
-    return {key: text or "" for key, text in parts.items() if text or (key in _ALWAYS and text is not None)}
+    entry: dict[str, Entry] = {
+        key: text or "" for key, text in parts.items() if text or (key in _ALWAYS and text is not None)
+    }
+    if column.elems and column.tp in (MysqlType.ENUM, MysqlType.SET):
+        entry["ColumnElems"] = list(column.elems)
+    return entry
 
 
 def _default(column: ColumnVersion) -> str | None:

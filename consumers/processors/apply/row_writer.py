@@ -35,8 +35,9 @@ PACKET_BYTES_MAX = 2 * 1024 * 1024
 _LARGER_PACKETS = (
     "a larger max_allowed_packet of the destination, which new connections get, or filter.rules without the table"
 )
-_DATA_TRUNCATED = 1265
-"""What an ENUM's error value warns with."""
+_NO_MATTER = frozenset({1265, 1287})
+"""Warnings of an ENUM's error value ("data truncated"), and, from MySQL 8.0.20 on, of VALUES() in our own SQL
+("deprecated"), in place of which a MariaDB or TiDB knows nothing else."""
 
 
 class PositionMovedError(Exception):
@@ -151,7 +152,7 @@ def _run_loose(connection: Connection, statement: Statement) -> None:
         execute(connection, "SET SESSION sql_mode = %s", (LOOSE_SQL_MODE,))
         connection.query(statement.sql)
         for _, number, text in select(connection, "SHOW WARNINGS"):
-            if number != _DATA_TRUNCATED:
+            if number not in _NO_MATTER:
                 raise pymysql.DataError(number, text)
     except pymysql.MySQLError as error:
         if may_heal(error):

@@ -11,6 +11,8 @@ _SECRET_WORDS = (
 )
 _SECRET_NAMES = frozenset({"sig", "sas", "pwd", "pw", "pass"})
 _NOT_SECRET_ENDS = ("url", "file", "path")
+_URI_NAMES = frozenset({"schemaregistry", "storage", "warehouse"})
+_URI_ENDS = ("uri", "url", "endpoint")
 _SHORTEST = 4
 """Of what is looked for in a text: shorter ones are no secret, and stand everywhere."""
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*://\S+")
@@ -29,15 +31,37 @@ def is_secret_name(name: str) -> bool:
     return plain in _SECRET_NAMES or any(word in plain for word in _SECRET_WORDS)
 
 
+def is_uri_name(name: str) -> bool:
+    """Tell whether a setting or a parameter of this name holds a URI, which may have secrets in it.
+
+    >>> [is_uri_name(name) for name in ("sink_uri", "schema-registry", "sasl-oauth-token-url", "rules", "null")]
+    [True, True, True, False, False]
+    """
+    plain = re.sub("[^a-z0-9]", "", name.lower())
+    return plain in _URI_NAMES or plain.endswith(_URI_ENDS)
+
+
+def mask_setting(name: str, value: str) -> str:
+    """Return a setting's text for people, who may send it back: without its secrets, or as it is where it has none.
+
+    Only of settings that are URIs is a part masked: elsewhere ``?``, ``#`` and ``@`` are letters like others.
+    """
+    if is_secret_name(name):
+        return MASK
+    return mask_uri(value) if is_uri_name(name) else value
+
+
 def mask_uri(uri: str) -> str:
-    """Return a URI for people: user info and the values of secret parameters are stars. Never fails.
+    """Return a URI for people: user info, the values of secret parameters and what follows them behind ``#`` are stars.
+
+    Never fails. What is left out has stars in its place.
 
     >>> mask_uri("kafka://u:p@h:9092/t?sasl-user=u&sasl-password=p#x")
-    'kafka://***@h:9092/t?sasl-user=u&sasl-password=***'
+    'kafka://***@h:9092/t?sasl-user=u&sasl-password=***#***'
     """
     head, mark, query = uri.partition("?")
-    if mark and query:
-        head += "?" + "&".join(_mask_param(part) for part in query.partition("#")[0].split("&"))
+    params, hash_sign, fragment = query.partition("#")
+    head += mark + "&".join(map(_mask_param, params.split("&"))) + hash_sign + (MASK if fragment else "")
     scheme, separator, rest = head.partition("://")
     # The last "@" there is: a password may hold one unescaped, and even a "/" or a "?".
     _, at, after = rest.rpartition("@")

@@ -7,7 +7,7 @@ from kazoo.exceptions import NoNodeError
 
 from edges.zookeeper.client import ZooKeeperClient
 from edges.zookeeper.session import Session
-from schemas.masking import MASK, is_secret_name, mask_uri
+from schemas.masking import is_secret_name, is_uri_name, mask_setting, mask_text
 
 
 def shown_nodes(session: Session, root: str) -> Sequence[tuple[str, str]]:
@@ -44,7 +44,8 @@ def masked(value: object, name: str = "") -> object:
     if isinstance(value, list | tuple):
         return [masked(item, name) for item in value]
     if isinstance(value, str):
-        return MASK if is_secret_name(name) else mask_uri(value)
+        # A node's other texts are of any kind: a URI may stand in one, such as in an error.
+        return mask_setting(name, value) if is_secret_name(name) or is_uri_name(name) else mask_text(value)
     return value
 
 

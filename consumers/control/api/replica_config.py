@@ -12,7 +12,7 @@ from schemas.config.parse.duration import Seconds, parse_duration
 from schemas.config.parse.origin import Path
 from schemas.config.parse.section import fields_by_key
 from schemas.config.settings import ChangefeedFile
-from schemas.masking import MASK, is_secret_name, mask_uri
+from schemas.masking import MASK, is_secret_name, is_uri_name, mask_setting, mask_uri
 
 DURATIONS: Final = frozenset(
     {
@@ -98,7 +98,10 @@ def _unmasked_table(
 def _unmasked(sent: object, stored: object, path: Path, kept: set[Path]) -> object:
     if isinstance(sent, Mapping):
         return _unmasked_table(sent, stored if isinstance(stored, Mapping) else {}, path, kept)
-    if isinstance(sent, str) and isinstance(stored, str) and MASK in sent and sent in (MASK, mask_uri(stored)):
+    name = str(path[-1])
+    if not (isinstance(sent, str) and isinstance(stored, str) and (is_secret_name(name) or is_uri_name(name))):
+        return sent  # stars are what they are in a text that is shown as it is
+    if MASK in sent and sent in (MASK, mask_uri(stored)):
         kept.add(path)
         return stored
     return sent
@@ -160,9 +163,7 @@ def _shown(key: str, value: object) -> object:
     if isinstance(value, list | tuple):
         return [_shown(key, item) for item in value]
     if isinstance(value, str):
-        if is_secret_name(key):
-            return MASK
-        return _nanoseconds(value) if key in DURATIONS else mask_uri(value)
+        return _nanoseconds(value) if key in DURATIONS else mask_setting(key, value)
     return value
 
 

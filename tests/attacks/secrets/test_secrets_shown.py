@@ -62,6 +62,18 @@ def test_password_is_masked_wherever_it_ends(uri: str) -> None:
     assert mask_text("at http://h:1/x?y=1, and a@b") == "at http://h:1/x?y=1, and a@b"
 
 
+def test_nodes_are_shown_without_secrets_and_with_their_rules() -> None:
+    config = {"filter": {"rules": ["shop.order_?"], "event-filters": [{"ignore-sql": ["a?b#c"]}]}}
+    sink = {"schema-registry": "http://u:hidden@r", "kafka-config": {"sasl-password": "hidden"}, "csv": {"null": "?"}}
+    node = {"sink_uri": "kafka://u:hidden@h/t", "config": {**config, "sink": sink}, "error": "no http://u:hidden@r"}
+    sink_shown = {"schema-registry": "http://***@r", "kafka-config": {"sasl-password": "***"}, "csv": {"null": "?"}}
+    assert masked(node) == {
+        "sink_uri": "kafka://***@h/t",
+        "config": {**config, "sink": sink_shown},
+        "error": "no http://***@r",
+    }
+
+
 @pytest.mark.parametrize("name", ["sasl-user", "protocol", "max-message-bytes", "key", "sse-kms-key-id", "token-url"])
 def test_other_parameters_are_shown(name: str) -> None:
     assert mask_uri(f"kafka://h:1/t?{name}=shown") == f"kafka://h:1/t?{name}=shown"

@@ -50,6 +50,34 @@ def test_api_update_with_what_was_shown_keeps_secrets_and_our_own_table(api: Api
     assert (config["case-sensitive"], config["sorter"]) == (True, {"run-cuts": "driver"})
 
 
+def test_api_update_with_what_was_shown_keeps_question_marks_and_other_signs_of_uris(api: Api, bus: Memory) -> None:
+    rule: dict[str, object] = {"matcher": ["shop.item?"], "ignore_sql": ["(?i)create table.*#tmp"]}
+    rule["ignore_insert_value_expr"] = "url like 'https://%@%' and note <> '?'"
+    config = {"filter": {"rules": ["shop.order_?"], "event_filters": [rule]}, "sink": {"csv": {"null": "?"}}}
+    body = {"changefeed_id": "cf", "sink_uri": "file:///tmp/x?protocol=csv", "replica_config": config}
+    assert api.v2("POST", "/changefeeds", body)[0] == 200
+    api.v2("POST", "/changefeeds/cf/pause")
+    shown = api.v2("GET", "/changefeeds/cf")[1]["config"]
+    assert shown["filter"]["rules"] == ["shop.order_?"]
+    assert shown["sink"]["csv"]["null"] == "?"
+    assert api.v2("PUT", "/changefeeds/cf", {"replica_config": {**shown, "case_sensitive": True}})[0] == 200
+    stored = bus.kept["default", "cf"].info.config
+    (kept,) = stored["filter"]["event-filters"]
+    assert stored["filter"]["rules"] == ["shop.order_?"] and stored["sink"]["csv"]["null"] == "?"
+    assert (kept["matcher"], kept["ignore-sql"]) == (["shop.item?"], ["(?i)create table.*#tmp"])
+    assert kept["ignore-insert-value-expr"] == "url like 'https://%@%' and note <> '?'"
+
+
+def test_api_update_takes_stars_as_they_are_where_nothing_is_masked(api: Api, bus: Memory) -> None:
+    body = {"changefeed_id": "cf", "sink_uri": "file:///tmp/x?protocol=csv", "replica_config": {"sink": {"csv": {}}}}
+    assert api.v2("POST", "/changefeeds", body)[0] == 200
+    api.v2("POST", "/changefeeds/cf/pause")
+    for null in ("x", "***"):
+        config = {"sink": {"csv": {"null": null}}}
+        assert api.v2("PUT", "/changefeeds/cf", {"replica_config": config})[0] == 200
+        assert bus.kept["default", "cf"].info.config["sink"]["csv"]["null"] == null
+
+
 def test_api_update_takes_a_table_of_ours_away_where_null_is_sent_for_it(api: Api, bus: Memory) -> None:
     config = {"sorter": {"run_cuts": "driver"}, "initial": "snapshot", "case_sensitive": True}
     assert api.v2("POST", "/changefeeds", {"changefeed_id": "cf", "sink_uri": URI, "replica_config": config})[0] == 200

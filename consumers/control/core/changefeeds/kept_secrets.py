@@ -15,7 +15,7 @@ from schemas.config.settings import ChangefeedConfig, ChangefeedFile
 from schemas.config.sink.iceberg import ICEBERG_PATH
 from schemas.config.sink.kafka import KAFKA_PATH
 from schemas.config.sink.mysql import MYSQL_PATH
-from schemas.masking import is_secret_name, mask_uri
+from schemas.masking import is_secret_name, mask_setting, mask_uri
 
 SINK_URI: Final = "sink-uri"
 _TLS: Final = (*KAFKA_PATH, "enable-tls")
@@ -116,7 +116,7 @@ def secret_paths(table: Mapping[str, Any], path: Path = ()) -> Iterator[Path]:
         here = (*path, key)
         if isinstance(value, Mapping):
             yield from secret_paths(value, here)
-        elif isinstance(value, str) and (is_secret_name(key) or mask_uri(value) != value):
+        elif isinstance(value, str) and (is_secret_name(key) or mask_setting(key, value) != value):
             yield here
 
 

@@ -4,16 +4,20 @@ The API is version 2 of both architectures. It shows settings whole, with defaul
 file that is written. A sink URI is shown with stars or ``xxxxx`` for its secrets, so such a one has to be given again.
 """
 
+import dataclasses
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import tomlkit
 
 from compose.operator.api_calls import ApiCalls
 from consumers.control.api.replica_config import from_api, shown_config
+from schemas.config.adjusted import UNSET
 from schemas.config.changefeed import load_changefeed
+from schemas.config.parse.section import default_of, fields_by_key
+from schemas.config.settings import ChangefeedFile
 from schemas.errors import Action, BusError
 from schemas.ids import Ts
 from schemas.masking import is_secret_name, mask_uri
@@ -124,7 +128,7 @@ def read_changefeed(ticdc: ApiCalls, changefeed_id: str, namespace: str) -> Ticd
         changefeed_id=changefeed_id,
         namespace=namespace,
         sink_uri=_text(info, "sink_uri", where),
-        settings=from_api(_unlike(info["config"], shown_config({}))),
+        settings=_unlike(from_api(info["config"]), from_api(shown_config({})), ChangefeedFile),
         state=_text(info, "state", where),
         checkpoint_ts=Ts(_number(info, "checkpoint_ts", where)),
         target_ts=Ts(_number(info, "target_ts", where)) if info.get("target_ts") else None,
@@ -168,18 +172,37 @@ def file_text(verdict: Verdict) -> str:
     return tomlkit.dumps(document) + tomlkit.dumps(changefeed.settings)
 
 
-def _unlike(shown: Mapping[str, object], default: Mapping[str, object]) -> dict[str, object]:
-    """Return what is set and is no default, table by table. Empty texts and lists are unset, as TiCDC shows them."""
+def _unlike(
+    shown: Mapping[str, object], default: Mapping[str, object], kind: Any = None, prefix: str = ""
+) -> dict[str, object]:
+    """Return what is set and is no default, table by table. Empty lists and most empty texts are unset, as TiCDC shows
+    them.
+
+    Args:
+        shown, default: the table, and what holds without it.
+        kind: the table's section; None: it is no section.
+        prefix: the table's path, with a dot behind it.
+    """
     unlike: dict[str, object] = {}
+    fields = fields_by_key(kind) if kind else {}
     for key, value in shown.items():
-        below = default.get(key)
+        below, path, hint = default.get(key), f"{prefix}{key}", fields[key][1] if key in fields else None
         if isinstance(value, Mapping):
-            value = _unlike(value, below if isinstance(below, Mapping) else {})
+            section = hint if dataclasses.is_dataclass(hint) else None
+            value = _unlike(value, below if isinstance(below, Mapping) else {}, section, f"{path}.")
         elif isinstance(value, list):
             value = [_unlike(item, {}) if isinstance(item, Mapping) else item for item in value]
+        if value == "" and key in fields and _says_something_empty(*fields[key], path):
+            unlike[key] = value
         if value not in (None, "", [], {}) and (isinstance(value, dict) or key not in default or value != below):
             unlike[key] = value
     return unlike
+
+
+def _says_something_empty(field: dataclasses.Field[Any], hint: Any, path: str) -> bool:
+    """Tell whether an empty text is another value of a setting than its default, such as a CSV without quotes."""
+    is_text = str in (hint, *get_args(hint))  # a word of a list is never empty: there it is unset
+    return is_text and default_of(field) not in ("", dataclasses.MISSING) and "" not in UNSET.get(path, ())
 
 
 def _values(settings: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, Any]]:

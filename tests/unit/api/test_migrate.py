@@ -81,6 +81,34 @@ def test_files_hold_what_is_set_and_load_as_the_same_settings(run: Run, ticdc: R
     assert config.memory_quota_bytes == ChangefeedFile().memory_quota_bytes
 
 
+@pytest.mark.parametrize(
+    ("uri", "config", "wanted"),
+    [
+        (
+            "file:///data/x?protocol=csv",
+            {"sink": {"csv": {"delimiter": "|", "quote": "", "null": "", "binary_encoding_method": ""}}},
+            {"sink": {"csv": {"delimiter": "|", "quote": "", "null": ""}}},
+        ),
+        (
+            "file:///data/x?protocol=csv",
+            {"sink": {"terminator": "", "date_separator": "", "schema_registry": "", "kafka_config": {"ca": ""}}},
+            {"sink": {"terminator": ""}},
+        ),
+        (
+            "mysql://root@h:4000/",
+            {"sink": {"mysql_config": {"time_zone": "", "ssl_ca": ""}}, "consistent": {"level": "", "storage": ""}},
+            {"sink": {"mysql-config": {"time-zone": ""}}},
+        ),
+    ],
+)
+def test_empty_text_is_kept_where_it_is_no_default(
+    run: Run, ticdc: RecordedTicdc, bus: Bus, uri: str, config: dict[str, object], wanted: dict[str, object]
+) -> None:
+    ticdc.infos["plain"] = {**ticdc.infos["plain"], "sink_uri": uri, "config": config}
+    assert run("--take-over", "--tz", "UTC", "--no-confirm", "-c", "plain")[0] == 0
+    assert bus.kept["default", "plain"].info.config == {**wanted, "ignore-ineligible-table": True}
+
+
 def test_verdict_names_each_setting_that_differs_and_changes_nothing(run: Run, ticdc: RecordedTicdc, bus: Bus) -> None:
     status, shown, _ = run()
     by_name = {line.split(":")[0]: line for line in shown.splitlines() if not line.startswith(" ")}

@@ -1,7 +1,7 @@
 """Rules between the settings of an Iceberg sink."""
 
 import re
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from schemas.config.parse.origin import Origin, Path
 from schemas.config.settings import ChangefeedConfig
@@ -48,7 +48,9 @@ def check_lake(config: ChangefeedConfig, origin: Origin) -> None:
     _check_namespace(lake.namespace, origin)
     _check_catalog(lake, origin)
     _check_oauth2(lake, origin)
-    if lake.catalog != "rest":  # whose server knows where its tables stand; it may want a name of its own
+    if lake.catalog == "rest":  # whose server knows where its tables stand; it may want a name of its own
+        _split(lake.warehouse, "warehouse", origin)
+    else:
         _check_warehouse(lake, origin)
     _check_s3(lake, origin)
 
@@ -112,7 +114,7 @@ def _check_warehouse(lake: IcebergConfig, origin: Origin) -> None:
     path = (*ICEBERG_PATH, "warehouse")
     if not lake.warehouse:
         raise origin.error(path, "warehouse is missing: write warehouse=file:///path into the sink URI")
-    parts = urlsplit(lake.warehouse)
+    parts = _split(lake.warehouse, "warehouse", origin)
     if parts.scheme in ("s3a", "s3n", "gs", "gcs", "abfs", "hdfs"):
         raise origin.not_yet(path, f"a warehouse of scheme `{parts.scheme}` is not supported yet, only file and s3 are")
     if is_on_s3(lake):
@@ -133,9 +135,17 @@ def _check_s3(lake: IcebergConfig, origin: Origin) -> None:
     if (lake.s3_access_key is None) is not (lake.s3_secret_access_key is None):
         text = "s3-access-key and s3-secret-access-key are given together or not at all"
         raise origin.error((*ICEBERG_PATH, "s3-access-key"), text)
-    endpoint = urlsplit(lake.s3_endpoint)
+    endpoint = _split(lake.s3_endpoint, "s3-endpoint", origin)
     if lake.s3_endpoint and (endpoint.scheme not in ("http", "https") or not endpoint.netloc or "@" in endpoint.netloc):
         raise origin.error((*ICEBERG_PATH, "s3-endpoint"), "s3-endpoint must be http://host:port or https://host:port")
+
+
+def _split(text: str, key: str, origin: Origin) -> SplitResult:
+    try:
+        return urlsplit(text)
+    except ValueError:  # its text shows the host, and what may be a password before it
+        reason = f"{key} is no URI that can be read: its host has a lone bracket, or a sign that is none of a host's"
+        raise origin.error((*ICEBERG_PATH, key), reason) from None
 
 
 def is_on_s3(lake: IcebergConfig) -> bool:

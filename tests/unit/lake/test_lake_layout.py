@@ -101,6 +101,23 @@ def test_catalog_that_cannot_be_is_refused(more: str, said: str) -> None:
     assert "password=b" not in str(raised.value)
 
 
+@pytest.mark.parametrize("host", ["[x", "secret]", "secret\N{ADDRESSED TO THE SUBJECT}"])
+@pytest.mark.parametrize(
+    ("key", "more"),
+    [
+        ("warehouse", "warehouse=s3://"),
+        ("warehouse", "catalog=jdbc&catalog-uri=jdbc:x&warehouse=file://"),
+        ("warehouse", "catalog=rest&catalog-uri=http://h&warehouse=s3://"),
+        ("s3-endpoint", "catalog=rest&catalog-uri=http://h&s3-endpoint=http://"),
+    ],
+)
+def test_uri_of_a_lake_that_cannot_be_taken_apart_is_refused_and_not_shown(host: str, key: str, more: str) -> None:
+    with pytest.raises(ConfigError, match=f"{key} is no URI that can be read") as raised:
+        load_changefeed(f"iceberg://?{more}{host}", None)
+    assert raised.value.fields["key"] == f"sink.iceberg-config.{key}"
+    assert "secret" not in str(raised.value)
+
+
 @pytest.mark.parametrize(
     ("uri", "said"),
     [

@@ -18,6 +18,7 @@ from schemas.config.adjusted import UNSET
 from schemas.config.changefeed import load_changefeed
 from schemas.config.parse.section import default_of, fields_by_key
 from schemas.config.settings import ChangefeedFile
+from schemas.config.sink.sink_uri import with_ticdc_port
 from schemas.errors import Action, BusError
 from schemas.ids import Ts
 from schemas.masking import is_secret_name, mask_uri
@@ -138,6 +139,8 @@ def read_changefeed(ticdc: ApiCalls, changefeed_id: str, namespace: str) -> Ticd
 
 def judge(changefeed: TicdcChangefeed) -> Verdict:
     """Return what becomes of a changefeed here, by the checks that creating it makes."""
+    # A port that is named by nobody is not the same one here, and rows must not come to another server.
+    changefeed = dataclasses.replace(changefeed, sink_uri=with_ticdc_port(changefeed.sink_uri))
     try:
         # A stand-in: what is a secret decides nothing about the rest.
         config = load_changefeed(MASKED.sub("masked", changefeed.sink_uri), changefeed.settings)

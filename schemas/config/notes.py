@@ -9,6 +9,7 @@ from schemas.config.rules import PARTITION_RULES
 from schemas.config.sections import ConsistentConfig
 from schemas.config.settings import ChangefeedConfig
 from schemas.config.sink.sink import AVRO_PROTOCOLS
+from schemas.config.sink.sink_uri import TICDC_DATABASE_PORT
 
 NO_EFFECT = {
     "memory-quota": "rows wait in Kafka, and Spark's own settings bound its memory",
@@ -117,7 +118,13 @@ def _of_redo(config: ChangefeedConfig) -> Iterator[str]:
 
 def _of_sink(config: ChangefeedConfig) -> Iterator[str]:
     """Of what depends on the kind of the sink, and of its URI."""
-    if config.uri.server is not None and config.sink.column_selectors:
+    server = config.uri.server
+    if server is not None and server.is_default_port and server.port != TICDC_DATABASE_PORT:
+        yield (
+            f"the sink URI names no port, and {server.port} is taken, where TiCDC takes {TICDC_DATABASE_PORT}; write "
+            "the port that is meant"
+        )
+    if server is not None and config.sink.column_selectors:
         yield "sink.column-selectors has no effect: it is for Kafka and storage sinks, a database has whole rows"
     if not config.initial_schema and _kind(config) in ("storage sinks", "Iceberg sinks"):
         yield "initial-schema has no effect: it is for Kafka and database sinks"

@@ -36,6 +36,9 @@ IDLE_PARAMS = {
 """TiCDC's parameters of database sinks that change nothing here, and why; each that is given is named."""
 KAFKA_PORT_DEFAULT = 9092
 DATABASE_PORTS = {"mysql": 3306, "tidb": 4000}
+"""Where the URI names none."""
+TICDC_DATABASE_PORT = 4000
+"""Where it names none, TiCDC's of every scheme."""
 TOPIC_LENGTH_MAX = 249
 """Kafka's own limit."""
 
@@ -57,6 +60,8 @@ class DatabaseServer:
     """The scheme asks for it."""
     is_tidb: bool
     """The scheme says that it is a TiDB."""
+    is_default_port: bool = False
+    """The URI names none."""
     hides_user: bool = False
     """The user came by a reference to a secret: nobody is shown it, not in what the server says either."""
 
@@ -177,7 +182,22 @@ def _server(scheme: str, authority: str) -> DatabaseServer:
         password=Secret(_unquote(password, plus=False, what="password")),
         tls=scheme.endswith("+ssl"),
         is_tidb=scheme.startswith("tidb"),
+        is_default_port=match[2] is None,
     )
+
+
+def with_ticdc_port(uri: str) -> str:
+    """Return a sink URI of TiCDC's with the port that TiCDC takes, where it is a database's and names none.
+
+    >>> with_ticdc_port("mysql://root:p@h/?worker-count=8"), with_ticdc_port("tidb://h:1/")
+    ('mysql://root:p@h:4000/?worker-count=8', 'tidb://h:1/')
+    """
+    match = _SCHEME.match(uri)
+    if match is None or match[1].lower() not in DATABASE_SCHEMES:
+        return uri
+    end = next((at for at in range(match.end(), len(uri)) if uri[at] in "/?#"), len(uri))
+    address = _HOST.fullmatch(uri[match.end() : end].rpartition("@")[2])
+    return uri if address is None or address[2] else f"{uri[:end]}:{TICDC_DATABASE_PORT}{uri[end:]}"
 
 
 def _storage(scheme: str, address: str, query: str) -> tuple[SinkUri, dict[Path, UriText], dict[Path, str]]:

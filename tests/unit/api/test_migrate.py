@@ -171,6 +171,17 @@ def test_database_is_taken_over_whatever_the_zone(run: Run, ticdc: RecordedTicdc
     assert bus.kept["default", "plain"].info.sink_uri == uri
 
 
+@pytest.mark.parametrize("given", [(), ("--sink-uri", "plain=mysql://root:p@h?worker-count=8")])
+def test_database_without_a_port_is_taken_over_with_ticdcs(
+    run: Run, ticdc: RecordedTicdc, bus: Bus, given: tuple[str, ...]
+) -> None:
+    uri = "mysql://root:xxxxx@h?worker-count=8" if given else "mysql://root:p@h?worker-count=8"
+    ticdc.infos["plain"] = {**ticdc.infos["plain"], "sink_uri": uri, "config": {}}
+    status, shown, _ = run("--take-over", "--no-confirm", "-c", "plain", *given)
+    assert (status, "names no port" in shown, "mysql://***@h:4000?" in shown) == (0, False, True)
+    assert bus.kept["default", "plain"].info.sink_uri == "mysql://root:p@h:4000?worker-count=8"
+
+
 def test_what_cannot_be_created_here_goes_on_there(run: Run, ticdc: RecordedTicdc, bus: Bus) -> None:
     ticdc.stopped["full"] = {**ticdc.stopped["full"], "checkpoint_ts": 9}  # the raw log of this bus begins at 10
     status, _, said = run("--take-over", "--tz", "UTC", "--no-confirm", "-c", "full")

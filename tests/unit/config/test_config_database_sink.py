@@ -32,6 +32,15 @@ def test_sink_uri_of_a_database_names_server_and_user(uri: str, host: str, port:
     assert "p%40ss" not in mask_uri(uri)
 
 
+@pytest.mark.parametrize(
+    ("uri", "port"),
+    [("mysql://h/", 3306), ("mysql+ssl://h", 3306), ("mysql://h:3306/", None), ("tidb://h/", None)],
+)
+def test_port_that_is_not_named_and_is_not_ticdcs_is_told_of(uri: str, port: int | None) -> None:
+    said = f"the sink URI names no port, and {port} is taken, where TiCDC takes 4000; write the port that is meant"
+    assert load_changefeed(uri).notes == (() if port is None else (said,))
+
+
 def test_sink_uri_of_a_database_sets_ticdcs_parameters_over_the_file() -> None:
     uri = "mysql://root@h/?worker-count=3&max-txn-row=20&safe-mode=true&time-zone=Asia/Shanghai&batch-dml-enable=false"
     uri += "&timeout=7s&read-timeout=8s"
@@ -80,7 +89,7 @@ def test_sorter_of_a_kafka_sink_runs_with_its_own_settings() -> None:
 
 
 def test_settings_of_a_database_sink_that_change_nothing_are_noted() -> None:
-    notes = load_changefeed("mysql://root@h/?cache-prep-stmts=false&max-multi-update-row=7").notes
+    notes = load_changefeed("mysql://root@h:3306/?cache-prep-stmts=false&max-multi-update-row=7").notes
     assert [note.split(" has no effect")[0] for note in notes] == [
         "sink.mysql-config.max-multi-update-row",
         "sink.mysql-config.enable-cache-prepared-statement",

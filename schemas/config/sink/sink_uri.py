@@ -107,6 +107,19 @@ def parse_sink_uri(uri: str) -> tuple[SinkUri, dict[Path, UriText], dict[Path, s
             what may be a password.
         NotSupportedYetError: a sink of TiCDC that this version has not.
     """
+    try:
+        return _parsed(uri)
+    except ConfigError as error:
+        if "@" not in uri or "got" not in error.fields:
+            raise
+        kind, message = type(error), error.message
+        fields = {name: value for name, value in error.fields.items() if name != "got"}
+    # Outside of the block, so that the error with the value is no context of this one: where a password holds a `/`,
+    # `:` or `?` unescaped, the URI comes apart within it.
+    raise kind(message, **fields)
+
+
+def _parsed(uri: str) -> tuple[SinkUri, dict[Path, UriText], dict[Path, str]]:
     match = _SCHEME.match(uri)
     if not match:
         raise _error("sink URI must start with a scheme such as kafka://", got=uri.partition(":")[0][:20])

@@ -71,7 +71,11 @@ def parse_storage_uri(uri: str) -> StorageUri:
     Raises:
         ValueError: it is none of ours; the text says what it must be, and names no value of a parameter.
     """
-    parts = urlsplit(uri)
+    try:
+        parts = urlsplit(uri)
+    except ValueError:  # its text shows the host, and what may be a password before it
+        text = "is no URI that can be read: its host has a lone bracket, or a sign that is none of a host's"
+        raise ValueError(text) from None
     scheme = parts.scheme.lower()
     if scheme in _LOCAL:
         if parts.netloc or not parts.path.startswith("/") or parts.fragment:

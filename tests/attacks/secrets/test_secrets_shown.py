@@ -3,6 +3,7 @@
 import io
 import json
 import logging
+import traceback
 
 import pytest
 from hypothesis import given
@@ -12,8 +13,9 @@ from compose.logs import JsonFormatter, LineFormatter
 from compose.operator.node_texts import masked
 from consumers.control.api.replica_config import to_api
 from consumers.processors.storage.store import ObjectStore, StorageUnavailableError
+from schemas.config.changefeed import load_changefeed
 from schemas.config.sink.storage_uri import parse_storage_uri
-from schemas.errors import BusError
+from schemas.errors import BusError, ConfigError
 from schemas.masking import is_secret_name, mask_text, mask_uri
 
 SECRET = "hidden+word/=="
@@ -72,6 +74,32 @@ def test_nodes_are_shown_without_secrets_and_with_their_rules() -> None:
         "config": {**config, "sink": sink_shown},
         "error": "no http://***@r",
     }
+
+
+@pytest.mark.parametrize(
+    ("uri", "said"),
+    [
+        ("kafka://user:s3cret/x@broker:9092/topic?protocol=canal-json", "broker address must be host or host:port"),
+        ("kafka://user:99999/s3cret@broker:9092/topic", "port must be from 1 to 65535"),
+        ("kafka://broker/s3cret@x", "default topic may hold only"),
+        ("kafka://user:s3cret?x@broker:9092/topic", "broker address must be host or host:port"),
+        ("mysql://root:99999/s3cret@h/", "port must be from 1 to 65535"),
+        ("s3cret@host/path", "must start with a scheme"),
+        ("s3://u:s3cret\N{ADDRESSED TO THE SUBJECT}@b/p?protocol=csv", "is no URI that can be read"),
+        ("s3://u:s3cret]@b/p?protocol=csv", "is no URI that can be read"),
+    ],
+)
+def test_error_of_a_uri_shows_no_part_of_a_password_that_is_not_escaped(uri: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said) as raised:
+        load_changefeed(uri)
+    shown = "".join(traceback.format_exception(raised.value)) + repr(raised.value.fields)
+    assert not any(part in shown.partition("ConfigError: ")[2] for part in ("s3cret", "99999"))
+    assert raised.value.__context__ is None or raised.value.__suppress_context__
+
+
+def test_error_of_a_uri_without_user_info_shows_what_was_seen() -> None:
+    with pytest.raises(ConfigError, match="got=bro ker"):
+        load_changefeed("kafka://bro ker/topic?protocol=canal-json")
 
 
 @pytest.mark.parametrize("name", ["sasl-user", "protocol", "max-message-bytes", "key", "sse-kms-key-id", "token-url"])

@@ -34,6 +34,8 @@ IDLE_PARAMS = {
     "dry-run-block-interval": "it goes with dry-run",
 }
 """TiCDC's parameters of database sinks that change nothing here, and why; each that is given is named."""
+EMPTY_COUNTS = ("time-zone",)
+"""TiCDC's parameters that say something when they are empty; other empty ones are as good as not given."""
 KAFKA_PORT_DEFAULT = 9092
 DATABASE_PORTS = {"mysql": 3306, "tidb": 4000}
 """Where the URI names none."""
@@ -264,6 +266,7 @@ def _params(
 ) -> tuple[dict[Path, UriText], dict[Path, str], tuple[str, ...]]:
     settings: dict[Path, UriText] = {}
     names: dict[Path, str] = {}
+    given: dict[Path, str] = {}
     unread: list[str] = []
     for item in filter(None, query.split("&")):
         raw_name, _, raw_value = item.partition("=")
@@ -276,8 +279,11 @@ def _params(
             unread.append(shown if raw_value else "a parameter without value")
             continue
         path = known[name]
-        if path in names:
-            raise _error(f"sink URI gives `{names[path]}` and `{name}`; one of them, once", key=name)
+        if path in given:
+            raise _error(f"sink URI gives `{given[path]}` and `{name}`; one of them, once", key=name)
+        given[path] = name
+        if not raw_value and known is not ICEBERG_URI_PARAMS and name not in EMPTY_COUNTS:
+            continue  # as in TiCDC
         settings[path] = UriText(_unquote(raw_value, plus=True, what=f"parameter `{name}`"))
         names[path] = name
     return settings, names, tuple(unread)

@@ -121,9 +121,11 @@ def other_storage(uri: str) -> str | None:
 
 
 def _to(*path: str) -> _Put:
-    """Return what puts a parameter's value there."""
+    """Return what puts a parameter's value there; an empty one is none, as in TiCDC."""
 
     def put(options: Options, value: str) -> None:
+        if not value:
+            return
         for key in path[:-1]:
             options = options.setdefault(key, {})
         options[path[-1]] = value
@@ -146,16 +148,6 @@ def _accelerated(options: Options, value: str) -> None:
     if word in ("true", "1"):
         s3 = options.setdefault("config_kwargs", {}).setdefault("s3", {})
         s3.update(use_accelerate_endpoint=True, addressing_style="virtual")
-
-
-def _given(name: str) -> _Put:
-    """Return what puts a parameter's value there; an empty one is none, as in TiCDC."""
-
-    def put(options: Options, value: str) -> None:
-        if value:
-            options[name] = value
-
-    return put
 
 
 def _endpoint(suffix: str = "") -> _Put:
@@ -191,11 +183,11 @@ def _access_tier(options: Options, value: str) -> None:
 def _encryption_key(options: Options, value: str) -> None:
     if value and len(value.encode()) != _KEY_BYTES:
         raise ValueError(f"has encryption-key that is not {_KEY_BYTES} bytes long, as AES-256 wants it")
-    _given("encryption_key")(options, value)
+    _to("encryption_key")(options, value)
 
 
 def _sas_token(options: Options, value: str) -> None:
-    _given("sas_token")(options, value.removeprefix("?"))
+    _to("sas_token")(options, value.removeprefix("?"))
 
 
 def _check_encryption(options: Options) -> None:
@@ -233,18 +225,18 @@ _IDLE_S3 = {
 _S3_DEFAULTS: Options = {"config_kwargs": {"s3": {"addressing_style": "path"}}}
 """TiDB addresses a bucket by path unless ``force-path-style=false``."""
 _GCS: dict[str, _Put] = {
-    "credentials-file": _given("credentials_file"),
+    "credentials-file": _to("credentials_file"),
     "endpoint": _endpoint("/storage/v1"),
-    "storage-class": _given("storage_class"),
-    "predefined-acl": _given("predefined_acl"),
+    "storage-class": _to("storage_class"),
+    "predefined-acl": _to("predefined_acl"),
 }
 _AZURE: dict[str, _Put] = {
-    "account-name": _given("account_name"),
-    "account-key": _given("account_key"),
+    "account-name": _to("account_name"),
+    "account-key": _to("account_key"),
     "sas-token": _sas_token,
     "endpoint": _endpoint(),
     "access-tier": _access_tier,
-    "encryption-scope": _given("encryption_scope"),
+    "encryption-scope": _to("encryption_scope"),
     "encryption-key": _encryption_key,
 }
 _REMOTE: dict[str, tuple[str, Options, dict[str, _Put]]] = {

@@ -37,6 +37,39 @@ def test_load_changefeed_empty_and_zero_are_unset_as_in_ticdc(uri: str, text: st
     assert read.sink.file_index_digit == 20 and read.sink.mysql == plain.sink.mysql
 
 
+KAFKA_TEXT = """
+[sink.kafka-config]
+kafka-client-id = 'x'
+[sink.kafka-config.codec-config]
+enable-tidb-extension = true
+"""
+
+
+@pytest.mark.parametrize(
+    ("uri", "names", "text"),
+    [
+        (MYSQL + "?", "worker-count max-txn-row safe-mode batch-dml-enable tidb-txn-mode ssl-ca read-timeout", ""),
+        (MYSQL + "?", "worker-count", "[sink.mysql-config]\nworker-count = 9"),
+        (CANAL + "&", "enable-tidb-extension kafka-client-id partition-num ca sasl-mechanism enable-tls", KAFKA_TEXT),
+        ("kafka://h/t?", "protocol max-message-bytes", "[sink]\nprotocol = 'simple'"),
+        (FILES + "&", "worker-count flush-interval file-size use-table-id-as-path", "[sink]\ndate-separator = 'year'"),
+    ],
+)
+def test_empty_parameter_of_a_sink_uri_is_none_and_the_file_counts(uri: str, names: str, text: str) -> None:
+    read = load_changefeed(uri + "&".join(f"{name}=" for name in names.split()), text)
+    plain = load_changefeed(uri, text)
+    assert (read.sink, read.notes) == (plain.sink, plain.notes)
+
+
+def test_empty_parameter_given_twice_or_with_a_meaning_of_its_own_is_read() -> None:
+    with pytest.raises(ConfigError, match="`worker-count` and `worker-count`; one of them, once"):
+        load_changefeed(MYSQL + "?worker-count=&worker-count=3")
+    assert (
+        load_changefeed(MYSQL + "?time-zone=", "[sink.mysql-config]\ntime-zone = 'Asia/Tokyo'").sink.mysql.time_zone
+        == ""
+    )
+
+
 @pytest.mark.parametrize(
     ("uri", "text", "note"),
     [

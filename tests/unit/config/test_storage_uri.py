@@ -93,6 +93,13 @@ def test_s3_uri_addresses_by_host_only_where_it_says_so() -> None:
     assert parse_storage_uri("s3://b").options["config_kwargs"] == {"s3": {"addressing_style": "path"}}
 
 
+def test_s3_uri_with_empty_parameters_is_one_without_them() -> None:
+    names = ["access-key", "secret-access-key", "session-token", "endpoint", "region", "sse", "sse-kms-key-id", "acl"]
+    names += ["storage-class", "role-arn", "external-id", "profile", "force-path-style", "use-accelerate-endpoint"]
+    parsed = parse_storage_uri(f"s3://b/p?{'&'.join(f'{name}=' for name in names)}")
+    assert parsed.options == {"config_kwargs": {"s3": {"addressing_style": "path"}}}
+
+
 @pytest.mark.parametrize(
     ("uri", "protocol", "root", "options"),
     [

@@ -102,7 +102,8 @@ def _of_settings(config: ChangefeedConfig) -> Iterator[str]:
         if other is not None and other != _kind(config):
             yield f"{dotted(path)} has no effect: it is for {other}"
         if key_path in ONLY_FOR and config.protocol not in ONLY_FOR[key_path]:
-            yield f"{dotted(path)} has no effect: protocol {config.protocol} does not read it"
+            reader = "a database sink" if config.uri.server is not None else f"protocol {config.protocol}"
+            yield f"{dotted(path)} has no effect: {reader} does not read it"
 
 
 def _of_redo(config: ChangefeedConfig) -> Iterator[str]:
@@ -161,7 +162,7 @@ def _of_dispatchers(config: ChangefeedConfig) -> Iterator[str]:
             yield f"{where}.partition `rowid` is the old name of `index-value`"
         if word == "ts":
             yield f"{where}.partition `ts` does not keep the changes of one row in order"
-        if rule.dispatcher is not None:
+        if rule.dispatcher:
             yield f"{where}.dispatcher is the old name of `partition`"
 
 
@@ -218,7 +219,10 @@ def _of_kafka(config: ChangefeedConfig) -> Iterator[str]:
             "sink.kafka-config.large-message-handle.claim-check-* has no effect: large-message-handle-option is "
             f"`{large.large_message_handle_option}`"
         )
-    if config.kafka.insecure_skip_verify:
+    if config.kafka.insecure_skip_verify and not config.tls:
+        why = "TLS is off" if _kind(config) == "Kafka sinks" else "it is for Kafka sinks"
+        yield f"sink.kafka-config.insecure-skip-verify has no effect: {why}"
+    elif config.kafka.insecure_skip_verify:
         yield (
             "sink.kafka-config.insecure-skip-verify: the sorter's Java client skips the host name, not the certificate"
         )

@@ -10,9 +10,10 @@ from schemas.config.filter.re2 import Expression
 from schemas.config.filter.value_expression import parse_expression
 from schemas.config.lake_rules import check_lake
 from schemas.config.parse.cron import parse_cron
+from schemas.config.parse.duration import format_duration
 from schemas.config.parse.origin import ExpressionParseError, Origin, Path
 from schemas.config.parse.secret import is_url
-from schemas.config.parse.section import unknown_key
+from schemas.config.parse.section import shortest_duration, unknown_key
 from schemas.config.settings import ChangefeedConfig
 from schemas.config.sink.kafka import KAFKA_PATH
 from schemas.config.sink.sink import AVRO_PROTOCOLS, ColumnSelector, DispatchRule
@@ -48,6 +49,7 @@ def check_changefeed(config: ChangefeedConfig, origin: Origin) -> None:
         check_lake(config, origin)
     else:
         _check_protocol(config, origin)
+    _check_syncpoints(config, origin)
     _check_active_active(config, origin)
     _check_options_of_protocol(config, origin)
     _check_large_messages(config, origin)
@@ -71,6 +73,18 @@ def check_changefeed(config: ChangefeedConfig, origin: Origin) -> None:
 def _check_database(config: ChangefeedConfig, origin: Origin) -> None:
     if config.sink.protocol is not None:
         raise origin.error(("sink", "protocol"), "a database sink has no protocol")
+
+
+def _check_syncpoints(config: ChangefeedConfig, origin: Origin) -> None:
+    """As TiCDC, where they are on: off, nobody reads how often and for how long."""
+    if not config.enable_sync_point:
+        return
+    for name, seconds, least in (
+        ("sync-point-interval", config.sync_point_interval_s, "30s"),
+        ("sync-point-retention", config.sync_point_retention_s, "1h"),
+    ):
+        if reason := shortest_duration(least)(seconds):
+            raise origin.error((name,), f"`{name}` {reason} with enable-sync-point, got {format_duration(seconds)}")
 
 
 def _check_active_active(config: ChangefeedConfig, origin: Origin) -> None:
@@ -150,7 +164,7 @@ def _check_options_of_protocol(config: ChangefeedConfig, origin: Origin) -> None
             raise origin.error(path, f"`{path[-1]}` is for {allowed}, and protocol is {protocol}")
 
     handle_only_path: Path = ("sink", "delete-only-output-handle-key-columns")
-    if sink.delete_only_output_handle_key_columns:
+    if sink.delete_only_output_handle_key_columns and config.uri.server is None:
         # simple ignores it; avro and csv behave so already and refuse it.
         only_for(True, handle_only_path, "canal-json", "canal", "open-protocol", "simple")
         if config.force_replicate:
@@ -209,7 +223,7 @@ def _check_integrity(config: ChangefeedConfig, origin: Origin) -> None:
     if not config.integrity.enabled:
         return
     path, codec = ("integrity", "integrity-check-level"), config.codec
-    if config.sink.column_selectors:
+    if config.sink.column_selectors and config.uri.server is None:  # a database has whole rows
         raise origin.error(path, "integrity-check-level `correctness` excludes column-selectors")
     strings = codec.avro_decimal_handling_mode == codec.avro_bigint_unsigned_handling_mode == "string"
     if config.protocol == "avro" and not (codec.enable_tidb_extension and strings):
@@ -233,8 +247,6 @@ def _check_security(config: ChangefeedConfig, origin: Origin) -> None:
     if kafka.ca is not None and kafka.cert is None and not (kafka.enable_tls or config.uri.scheme == "kafka+ssl"):
         text = "`ca` alone needs kafka+ssl:// or enable-tls=true; with plain kafka:// give ca, cert and key"
         raise origin.error((*KAFKA_PATH, "ca"), text)
-    if kafka.insecure_skip_verify and not config.tls:
-        raise origin.error((*KAFKA_PATH, "insecure-skip-verify"), "insecure-skip-verify=true, but TLS is off")
     for name in _KERBEROS_SETTINGS:
         value = getattr(kafka, f"sasl_gssapi_{name.replace('-', '_')}")
         if value and value != "USER" and kafka.sasl_mechanism != "GSSAPI":
@@ -335,7 +347,7 @@ def _check_selector(selector: ColumnSelector, path: Path, origin: Origin) -> Non
 
 def _check_dispatcher(rule: DispatchRule, path: Path, origin: Origin, *, protocol: str) -> None:
     _check_matcher(rule.matcher, (*path, "matcher"), origin)
-    if rule.partition is not None and rule.dispatcher is not None:
+    if rule.partition and rule.dispatcher:
         text = "`partition` and `dispatcher` are given: they mean the same (dispatcher is the old name), give one"
         raise origin.error((*path, "dispatcher"), text)
     fault = topic_expression_fault(rule.topic, needs_table=protocol in AVRO_PROTOCOLS) if rule.topic else None

@@ -46,8 +46,8 @@ class ChangefeedFile:
     ignore_ineligible_table: bool = False
     """Create the changefeed although it holds tables without a usable key; they are skipped."""
     enable_sync_point: bool = False
-    sync_point_interval_s: Seconds = setting(Seconds(600), key="sync-point-interval", check=shortest_duration("30s"))
-    sync_point_retention_s: Seconds = setting(Seconds(86400), key="sync-point-retention", check=shortest_duration("1h"))
+    sync_point_interval_s: Seconds = setting(Seconds(600), key="sync-point-interval")
+    sync_point_retention_s: Seconds = setting(Seconds(86400), key="sync-point-retention")
     bdr_mode: bool = False
     """Bidirectional replication: only what users wrote in this upstream, and DDL of the primary cluster alone."""
     error_stuck_duration_s: Seconds = setting(

@@ -106,7 +106,7 @@ def test_api_update_leaves_what_a_changefeed_begins_with(api: Api, bus: Memory) 
     "wrong",
     [
         {"table-images": {"tables-at-once": 99}},
-        {"sync-point-interval": "1s"},
+        {"changefeed-error-stuck-duration": "1s"},
         {"sink": {"dispatchers": [{"matcher": ["a.*"], "partition": "columns"}]}},
         {"no-such-key": 1},
         {"filter": {"rules": ["a.*"], "event-filters": [{"matcher": ["a.*"], "ignore-insert-value-expr": "a >"}]}},

@@ -60,6 +60,16 @@ def test_sink_uri_of_a_database_sets_ticdcs_parameters_over_the_file() -> None:
         ("mysql://root@h/?worker-count=0", "", "worker-count"),
         ("mysql://root@h/?protocol=canal-json", "", "protocol"),
         ("mysql://root@h/", '[sink]\nprotocol = "avro"', "no protocol"),
+        (
+            "mysql://root@h/",
+            'enable-sync-point = true\nsync-point-interval = "5s"',
+            "`sync-point-interval` must be at least 30s with enable-sync-point, got 5s",
+        ),
+        (
+            "mysql://root@h/",
+            'enable-sync-point = true\nsync-point-retention = "59m"',
+            "`sync-point-retention` must be at least 1h with enable-sync-point, got 59m",
+        ),
     ],
 )
 def test_settings_that_do_not_fit_a_database_are_refused(uri: str, text: str, word: str) -> None:

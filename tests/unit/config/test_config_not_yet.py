@@ -161,6 +161,31 @@ def test_load_changefeed_takes_images_into_every_sink_but_lakes(uri: str) -> Non
             "[sink]\ndelete-only-output-handle-key-columns = true",
             "delete-only-output-handle-key-columns has no effect: protocol simple",
         ),
+        (
+            "mysql://root@h:1/",
+            "[sink]\ndelete-only-output-handle-key-columns = true",
+            "delete-only-output-handle-key-columns has no effect: a database sink does not read it",
+        ),
+        (
+            "mysql://root@h:1/",
+            (
+                "[integrity]\nintegrity-check-level = 'correctness'\n"
+                "[[sink.column-selectors]]\nmatcher = ['a.*']\ncolumns = ['a']"
+            ),
+            "sink.column-selectors has no effect: it is for Kafka and storage sinks",
+        ),
+        (CANAL + "&insecure-skip-verify=true", "", "insecure-skip-verify has no effect: TLS is off"),
+        (
+            "mysql://root@h:1/",
+            "[sink.kafka-config]\ninsecure-skip-verify = true",
+            "sink.kafka-config.insecure-skip-verify has no effect: it is for Kafka sinks",
+        ),
+        (
+            CANAL,
+            "[[sink.dispatchers]]\nmatcher = ['*.*']\ndispatcher = 'ts'\npartition = ''",
+            "does not keep the changes of one row in order",
+        ),
+        (CANAL, "sync-point-interval = '5s'", "sync-point-interval has no effect: it is for database sinks"),
         (AVRO, "[sink.kafka-config]\noutput-raw-change-event = true", "without a delete of the old one"),
         (CANAL, "[[sink.dispatchers]]\nmatcher = ['*.*']\ndispatcher = 'rowid'", "is the old name of `partition`"),
         (
@@ -177,3 +202,8 @@ def test_load_changefeed_takes_images_into_every_sink_but_lakes(uri: str) -> Non
 )
 def test_load_changefeed_setting_that_means_less_than_it_says_is_noted(uri: str, text: str, note: str) -> None:
     assert any(note in line for line in load_changefeed(uri, text).notes)
+
+
+def test_load_changefeed_of_a_database_without_syncpoints_takes_any_pace_of_them() -> None:
+    config = load_changefeed("mysql://root@h:1/", "sync-point-interval = '5s'\nsync-point-retention = '1m'")
+    assert (config.enable_sync_point, config.notes) == (False, ())

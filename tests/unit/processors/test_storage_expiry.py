@@ -33,15 +33,42 @@ __all__ = ["aws"]
         ("0 0 0 1,15 3 *", "2026-04-15 00:00:00", False),
         ("@daily", "2026-03-04 00:00:00", True),
         ("@hourly", "2026-03-04 05:00:00", True),
+        ("@annually", "2026-01-01 00:00:00", True),
+        ("@annually", "2026-02-01 00:00:00", False),
+        ("0 0 2 * *", "2026-03-04 02:00:00", True),  # its last field is as good as open
+        ("0 0 2 * * SUN", "2026-03-01 02:00:00", True),
+        ("0 0 2 * * sun", "2026-03-02 02:00:00", False),
+        ("0 0 2 * * Mon-Wed/2,SAT", "2026-03-04 02:00:00", True),
+        ("0 0 2 * * Mon-Wed/2,SAT", "2026-03-03 02:00:00", False),
+        ("0 0 2 1 JAN,jul *", "2026-07-01 02:00:00", True),
+        ("0 0 2 1 JAN-MAR *", "2026-04-01 02:00:00", False),
+        ("@every 1h30m", "2026-03-04 01:30:00+00:00", True),
+        ("@every 1h30m", "2026-03-04 02:00:00+00:00", False),
+        ("@every 10ms", "2026-03-04 02:00:01+00:00", True),
     ],
 )
 def test_cron_spec_is_due_as_in_robfigs_cron(spec: str, at: str, due: bool) -> None:
     assert parse_cron(spec).is_due(datetime.fromisoformat(at)) is due
 
 
-@pytest.mark.parametrize("spec", ["", "0 0 2 * *", "60 * * * * *", "* * 5-2 * * *", "* * * * JAN *", "*/0 * * * * *"])
+@pytest.mark.parametrize(
+    "spec",
+    [
+        *(
+            "",
+            "0 0 2 *",
+            "60 * * * * *",
+            "* * 5-2 * * *",
+            "* * * JAN * *",
+            "*/0 * * * * *",
+            "* * * * * JAN",
+            "* * * * SUN *",
+        ),
+        *("* * * * */JAN *", "* * * * JANUARY *", "@every", "@every day", "@every -1h", "* * * * * 7"),
+    ],
+)
 def test_cron_spec_that_is_none_says_what_it_must_be(spec: str) -> None:
-    with pytest.raises(ValueError, match=r"six fields|must hold numbers"):
+    with pytest.raises(ValueError, match=r"six fields|must hold numbers|must have a duration behind @every"):
         parse_cron(spec)
 
 

@@ -181,7 +181,8 @@ class DdlFeed:
 
     def status(self) -> SpanStatus:
         """Return how the job table's span stands, and what holds it back."""
-        return self._running()[1].status()[0]
+        status = self._running()[1].status()[0]
+        return replace(status, reason=status.reason or self._early.trouble)
 
     def _running(self) -> "tuple[_DdlSink, EventFeed]":
         assert self._sink is not None, "the ddl feed has not been started"

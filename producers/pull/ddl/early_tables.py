@@ -31,6 +31,8 @@ class EarlyTables:
         self._scan, self._tell = scan, tell
         self._asked = set[tuple[int, Ts]]()
         self._stopping = threading.Event()
+        self.trouble = ""
+        """Why the table that is being read cannot be read now, for people."""
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="early-tables")
 
     def ask(self, records: Iterable[DdlRecord]) -> None:
@@ -59,10 +61,12 @@ class EarlyTables:
                 log.error("the table of a job does not decode", extra={**extra, "error": str(error)})
                 info = None
             except Exception as error:  # whatever it is, nothing above the job goes out before it is known
+                self.trouble = f"the table of DDL job {record.payload['id']} cannot be read yet: {error}"
                 if not self._stopping.is_set():
                     log.warning("the table of a job cannot be read yet", extra={**extra, "error": repr(error)})
                 self._stopping.wait(RETRY_S)
                 continue
+            self.trouble = ""
             self._asked.discard((int(record.payload["id"]), record.ts))
             if not self._stopping.is_set():
                 self._tell(record, info)

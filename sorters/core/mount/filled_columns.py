@@ -38,7 +38,7 @@ class ValuesColumn(Column):
     @cached_property
     def numbers(self) -> Numbers:
         dtype = np.float64 if self.spec.tp in FLOAT_TYPES else np.int64 if is_signed(self.spec) else np.uint64
-        return np.array([value or 0 for value in self._values], dtype)
+        return np.array([0 if value is None else value for value in self._values], dtype)
 
     @cached_property
     def text(self) -> Any:

@@ -87,6 +87,20 @@ def test_mount_of_rows_that_differ_from_the_rest_leaves_the_rest_alone(wide10: t
     assert b'"j":null' in other[ODD_ROW]
 
 
+@pytest.mark.parametrize("count", [3, 60])
+def test_mount_of_a_negative_zero_in_an_odd_row_keeps_its_sign(count: int) -> None:
+    info = table_info(77, "t", columns=[column(1, "id", not_null=True, flag=2), column(2, "d", tp=5, decimal=-1)])
+    table = table_version(info, schema_id=2, schema="d", version=Ts(10))
+    v1_row = b"\x08\x04\x05" + (1 << 63 ^ (1 << 64) - 1).to_bytes(8, "big")  # column 2 is -0.0, in TiDB's order
+    changes = [
+        CommittedChange(20, 19, row_key(TableId(77), at), "put", v1_row if at == 2 else encode_row_v2({}), b"", 0)
+        for at in range(count)
+    ]
+    (part,) = mount(table, row_changes(77, changes)).parts
+    numbers = part.new_columns()[1].numbers
+    assert (numbers[2], np.signbit(numbers[2])) == (0, True)
+
+
 def test_mount_of_slices_reads_the_rows_of_the_slice(wide10: tuple[TableVersion, RowChanges]) -> None:
     table, rows = wide10
     part = RowChanges(

@@ -27,6 +27,8 @@ _GROUP, _MARKED_GROUP = 8, 9
 _MARKER_FULL = 0xFF
 GROUPS_MAX = 128
 """TiDB keys are at most 3072 bytes, so a longer datum is corrupt or very rare: such rows count as misfits here."""
+_INT_ZERO, _DECIMAL_ZERO = bytes(INT_KEY_BYTES), b"\x01\x00\x80"
+"""What misfits hold instead: a key of an integer, and a decimal of one digit in the form of a row value."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,18 +52,18 @@ def decode_keys(table: TableVersion, keys: Spans) -> tuple[dict[int, KeyValues],
         column = table.columns[table.key_columns[0]]
         bad = keys.length != INT_KEY_BYTES
         if bad.any():
-            keys = _blanked(keys, bad, INT_KEY_BYTES)
+            keys = _blanked(keys, bad, _INT_ZERO)
         words = big_endian_words(keys, HANDLE_AT) ^ _SIGN
         numbers = words if column.unsigned else words.view(np.int64)
         return {table.key_columns[0]: KeyValues(numbers, None)}, bad
     return _decode_common(table, keys)
 
 
-def _blanked(keys: Spans, bad: BoolArray, width: int) -> Spans:
-    """Point the bad keys at a run of zeros, so that the good ones can be read in one go."""
-    zeros = len(keys.buffer)
-    buffer = np.concatenate([keys.buffer, np.zeros(width, np.uint8)])
-    return Spans(buffer, np.where(bad, zeros, keys.start), np.where(bad, zeros + width, keys.end))
+def _blanked(spans: Spans, bad: BoolArray, zero: bytes) -> Spans:
+    """Point the bad ranges at a zero, so that the good ones can be read in one go."""
+    at = len(spans.buffer)
+    buffer = np.concatenate([spans.buffer, np.frombuffer(zero, np.uint8)])
+    return Spans(buffer, np.where(bad, at, spans.start), np.where(bad, at + len(zero), spans.end))
 
 
 def _decode_common(table: TableVersion, keys: Spans) -> tuple[dict[int, KeyValues], BoolArray]:
@@ -78,7 +80,20 @@ def _decode_common(table: TableVersion, keys: Spans) -> tuple[dict[int, KeyValue
         bad |= broken | (cursor > keys.end)
         cursor = np.minimum(cursor, keys.end)
         values[offset] = value
-    return values, bad
+    return _without_junk(table, values, bad), bad
+
+
+def _without_junk(table: TableVersion, values: dict[int, KeyValues], bad: BoolArray) -> dict[int, KeyValues]:
+    """Make the decimals of bad keys zero: a cursor that stopped within a text has read no decimals behind it, and
+    whoever decodes the column would refuse them. Any other type takes any bytes.
+    """
+    if not bad.any():
+        return values
+    sound = dict(values)
+    for offset, value in values.items():
+        if table.columns[offset].tp is MysqlType.DECIMAL and value.spans is not None:
+            sound[offset] = KeyValues(None, _blanked(value.spans, bad, _DECIMAL_ZERO))
+    return sound
 
 
 def _decode_datum(

@@ -168,3 +168,37 @@ def test_clustered_key_of_strings_stands_in_the_key_alone_where_new_collations_a
     expected = [[b"Key %d " % at for at in range(count)], [b"x" * at for at in range(count)]]
     for side in (part.new_columns(), part.old_columns()):
         assert [each.text.to_pylist() for each in side[:2]] == expected
+
+
+LONG_TEXTS = [b"0" * 1100, b"a" * 1100, b"\x05\x02" * 600, "表".encode() * 400]
+"""Of more bytes than the columnar walk over a key takes apart, so that it stops within them."""
+
+
+def priced_key(url: bytes, units: int) -> bytes:
+    """Return the row key of a url and ``units`` and a quarter: eight digits in four bytes, two in one."""
+    return row_key(TableId(77), b"\x01" + encode_bytes(url) + b"\x06\x0a\x02\x80\x00\x00" + bytes([units, 25]))
+
+
+@pytest.mark.parametrize("text", LONG_TEXTS, ids=["digits", "letters", "control characters", "three bytes each"])
+@pytest.mark.parametrize("restored", [True, False])
+def test_mount_of_a_decimal_behind_a_very_long_text_in_a_key_among_many_gives_its_value(
+    text: bytes, *, restored: bool
+) -> None:
+    columns = [
+        column(1, "url", tp=15, not_null=True, flag=2, flen=768, charset="utf8mb4", collation="utf8mb4_bin"),
+        column(2, "amount", tp=246, not_null=True, flag=2, flen=10, decimal=2),
+    ]
+    primary = index(1, "PRIMARY", [0, 1], unique=True, primary=True)
+    info = table_info(77, "t", columns=columns, indexes=[primary], is_common_handle=True)
+    table = table_version(info, schema_id=2, schema="d", version=Ts(10))
+    urls = [b"http://x/%d" % number for number in range(40)]
+    urls[7] = b"http://x/" + text
+    changes = [
+        CommittedChange(20, 19, priced_key(url, at), "put", encode_row_v2({1: url} if restored else {}), b"", 0)
+        for at, url in enumerate(urls)
+    ]
+    (part,) = mount(table, row_changes(77, changes)).parts
+    part.check()
+    url_column, amount = part.new_columns()
+    assert url_column.text.to_pylist() == urls
+    assert amount.text.to_pylist() == [b"%d.25" % at for at in range(40)]

@@ -164,26 +164,24 @@ class _RuleParser:
         return Pattern(PatternKind.NAME, name)
 
     def _wild(self, part: str) -> Pattern:
-        start, patterns, plain = self.at, [], True
+        start, name, expressions, plain = self.at, "", list[str](), True
         while self.at < len(self.text):
             char = self.text[self.at]
-            self.at += 1
-            if char == "*":
-                patterns.append(_ANY_RUN)
-                plain = False
-            elif char == "?":
-                patterns.append(_ANY_CHAR)
-                plain = False
-            elif char == "[":
-                patterns.append(self._class())
-                plain = False
-            elif char == "\\":
-                patterns.append(self._escaped())
-            elif is_bare(char):
-                patterns.append(char)
-            else:
-                self.at -= 1
+            if not (is_bare(char) or char in "*?[\\"):
                 break
+            self.at += 1
+            match char:
+                case "*":
+                    expression, plain = _ANY_RUN, False
+                case "?":
+                    expression, plain = _ANY_CHAR, False
+                case "[":
+                    expression, plain = self._class(), False
+                case _:
+                    itself = self._escaped() if char == "\\" else char
+                    name += itself
+                    expression = literal(itself)
+            expressions.append(expression)
         if self.at == start:
             raise (
                 ValueError(f"the {part} part is empty at character {start + 1}")
@@ -191,8 +189,13 @@ class _RuleParser:
                 else self._unexpected()
             )
         if plain:
-            return Pattern(PatternKind.NAME, "".join(patterns))
-        return Pattern(PatternKind.WILD, "".join(p if p[0] in "([" else literal(p) for p in patterns))
+            return Pattern(PatternKind.NAME, name)
+        source = "".join(expressions)
+        try:
+            Expression(source)
+        except ValueError as error:
+            raise ValueError(f"the pattern at character {start + 1} is illegal: {error}") from None
+        return Pattern(PatternKind.WILD, source)
 
     def _escaped(self) -> str:
         """Read what stands behind a backslash: anything but a letter or digit, as itself."""

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from sorters.core.filter.table_filter import TableFilter
 
-NAMES = st.text(alphabet="abAB1_", min_size=1, max_size=4)
-WILD_TOKENS = st.sampled_from(["a", "b", "A", "1", "_", "*", "?", "[ab]", "[!a]", "[a-z]", r"\-"])
+NAMES = st.text(alphabet="abAB1_([", min_size=1, max_size=4)
+WILD_TOKENS = st.sampled_from(["a", "b", "A", "1", "_", "*", "?", "[ab]", "[!a]", "[a-z]", r"\-", r"\(", r"\["])
 WILD = st.lists(WILD_TOKENS, min_size=1, max_size=4).map("".join)
 QUOTED = st.text(alphabet="abA1_.*", min_size=1, max_size=3).map(lambda name: f'"{name}"')
 REGEX = st.sampled_from(["/a/", "/^a/", "/b$/", "/^[ab]+$/", "/a.b/", "/(a|b)1/"])

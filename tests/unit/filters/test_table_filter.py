@@ -82,6 +82,11 @@ def test_filter_rule_illegal_says_why_and_where(rule: str, reason: str) -> None:
         parse_rule(rule)
 
 
+def test_filter_rule_wild_of_too_many_wildcards_is_refused_with_its_place() -> None:
+    with pytest.raises(ValueError, match=r"^the pattern at character 4 is illegal: .*pattern too large"):
+        parse_rule("!a." + "?" * 100_000)
+
+
 @pytest.mark.parametrize("rule", ["", "  \t", "# a comment", "#a.b"])
 def test_filter_rule_blank_or_comment_is_no_rule(rule: str) -> None:
     assert parse_rule(rule) is None
@@ -98,6 +103,16 @@ def test_filter_rule_blank_or_comment_is_no_rule(rule: str) -> None:
         (r"a\*.t", "a*", "t", True),
         (r"a\*.t", "ab", "t", False),
         (r"a\-b.t", "a-b", "t", True),
+        (r"db.t\(1\)", "db", "t(1)", True),
+        (r"db.t\(1\)*", "db", "t(1)x", True),  # a bracket that is escaped is itself beside a wildcard too
+        (r"db.t\(1\)*", "db", "t1x", False),
+        (r"db.a\[*", "db", "a[1", True),
+        (r"db.a\[*", "db", "ab", False),
+        (r"db.t\[a*[bc]", "db", "t[a1b", True),
+        (r"db.t\[a*[bc]", "db", "ta", False),
+        (r"db.\[?[0-9]", "db", "[x7", True),
+        (r"\(\**.t", "(*a", "t", True),
+        (r"\(\**.t", "a", "t", False),
         ("a*.t", "a\nb", "t", True),  # a run may hold a newline
         ("表?.t*", "表1", "t", True),
         ("a?.t", "a表", "t", True),  # one character, however many bytes

@@ -50,18 +50,19 @@ class TableFilter:
         """Parse the rules.
 
         Raises:
-            ConfigError: a rule is illegal. ``load_changefeed`` has checked those of a changefeed already.
+            ConfigError: a rule is illegal. ``load_changefeed`` has checked those of a changefeed already, but for
+                regular expressions that are too large only where case does not count.
         """
         self._fold: Callable[[str], str] = str if case_sensitive else fold
         compiled = []
         for text in rules:
             try:
                 rule = parse_rule(text)
+                if rule is not None:
+                    schema, table = (compile_pattern(half, case_sensitive) for half in (rule.schema, rule.table))
+                    compiled.append(_Rule(rule.positive, schema, table))
             except ValueError as error:
                 raise ConfigError(f"table-filter rule `{text}` is illegal: {error}") from None
-            if rule is not None:
-                halves = (compile_pattern(half, case_sensitive) for half in (rule.schema, rule.table))
-                compiled.append(_Rule(rule.positive, *halves))
         self._last_first = tuple(reversed(compiled))
 
     def matches(self, schema: str, table: str) -> bool:
@@ -92,7 +93,11 @@ class TableFilter:
 
 
 def compile_pattern(pattern: Pattern, case_sensitive: bool) -> NamePattern:
-    """Make a parsed pattern ready for use."""
+    """Make a parsed pattern ready for use.
+
+    Raises:
+        ValueError: it is too large where case does not count.
+    """
     if pattern.kind is PatternKind.NAME:
         return NamePattern(pattern.text if case_sensitive else fold(pattern.text), None, True, False)
     expression = Expression(pattern.text, ignore_case=not case_sensitive)

@@ -177,10 +177,10 @@ def _compile(number: int, selector: ColumnSelector, config: ChangefeedConfig) ->
     for text in selector.columns:
         try:
             rule = parse_column_rule(text)
+            if rule is not None:
+                rules.append((rule.positive, compile_pattern(rule.column, case_sensitive=False)))
         except ValueError as error:
             raise ConfigError(f"column rule `{text}` is illegal: {error}") from None
-        if rule is not None:
-            rules.append((rule.positive, compile_pattern(rule.column, case_sensitive=False)))
     matcher = TableFilter(selector.matcher, config.case_sensitive)
     return _Selector(number=number, matcher=matcher, last_first=tuple(reversed(rules)))
 

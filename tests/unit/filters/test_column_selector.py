@@ -12,7 +12,7 @@ import pytest
 
 from schemas.config.changefeed import load_changefeed
 from schemas.ddl.schema_store import SchemaStore
-from schemas.errors import Action
+from schemas.errors import Action, ConfigError
 from schemas.ids import TableId, Ts
 from schemas.tidb.keys import row_key
 from schemas.tidb.row_v2 import encode_row_v2
@@ -291,3 +291,8 @@ def test_load_changefeed_illegal_column_rule_is_refused_with_its_place(rule: str
     assert f"column rule `{rule}` is illegal: " in error.message
     assert said in error.message
     assert error.fields["key"] == "sink.column-selectors[0].columns[1]"
+
+
+def test_compile_feed_column_rule_too_large_without_case_is_refused_with_the_rule_in_the_text() -> None:
+    with pytest.raises(ConfigError, match=r"column rule `/.*pattern too large"):
+        feed("protocol=canal-json", ["/(?:" + "ks" * 80 + "){1000}/"])

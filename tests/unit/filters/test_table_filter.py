@@ -87,6 +87,13 @@ def test_filter_rule_wild_of_too_many_wildcards_is_refused_with_its_place() -> N
         parse_rule("!a." + "?" * 100_000)
 
 
+def test_table_filter_pattern_too_large_without_case_alone_is_refused_with_the_rule_in_the_text() -> None:
+    rule = "/(?:" + "ks" * 80 + "){1000}/.t"  # three letters are a k without case, and three an s
+    assert not TableFilter([rule], case_sensitive=True).matches("k", "t")
+    with pytest.raises(ConfigError, match=r"table-filter rule `/.*pattern too large"):
+        TableFilter([rule])
+
+
 @pytest.mark.parametrize("rule", ["", "  \t", "# a comment", "#a.b"])
 def test_filter_rule_blank_or_comment_is_no_rule(rule: str) -> None:
     assert parse_rule(rule) is None

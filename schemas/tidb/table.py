@@ -16,6 +16,8 @@ HANDLE_INDEX_PK_IS_HANDLE = -1
 """The row key holds the primary key."""
 HANDLE_INDEX_NONE = -2
 """No primary key and no not-null unique key."""
+_PLAIN_COLLATIONS = frozenset({"ascii_bin", "latin1_bin", "utf8_bin", "utf8mb4_bin", "binary"})
+"""Whose sort key is the text itself, but for blanks at its end. That of ``gbk_bin`` and ``gb18030_bin`` is not."""
 
 
 class HandleKind(Enum):
@@ -165,11 +167,12 @@ class TableVersion:
 def needs_restored_data(tp: MysqlType, charset: str, collation: str) -> bool:
     """Tell whether the row value repeats this key column, because the key holds only its sort key.
 
-    Source: pingcap/tidb ``pkg/types/etc.go``, ``NeedRestoredData`` (new collations on, TiDB's default since 6.0).
+    Source: pingcap/tidb ``pkg/types/etc.go``, ``NeedRestoredData``, and ``pkg/util/collate``, ``IsBinCollation`` (new
+    collations on, TiDB's default since 6.0).
     """
     strings = {MysqlType.VARCHAR, MysqlType.VAR_STRING, MysqlType.STRING}
     blobs = {MysqlType.TINYBLOB, MysqlType.BLOB, MysqlType.MEDIUMBLOB, MysqlType.LONGBLOB}
     if tp not in strings | blobs or charset == "binary" or collation == "utf8mb4_0900_bin":
         return False
     pads = tp in {MysqlType.VARCHAR, MysqlType.VAR_STRING}
-    return pads or not (collation == "binary" or collation.endswith("_bin"))
+    return pads or collation not in _PLAIN_COLLATIONS

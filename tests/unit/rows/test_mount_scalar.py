@@ -237,6 +237,31 @@ def test_collated_key_column_is_taken_from_the_key_where_the_row_has_none() -> N
     assert mount(table, encode_row_v2({}), key=key) == {"a": b"SORT", "b": 8}
 
 
+@pytest.mark.parametrize(
+    ("collation", "charset", "char_in_key"),
+    [
+        ("ascii_bin", "ascii", True),
+        ("latin1_bin", "latin1", True),
+        ("utf8_bin", "utf8", True),
+        ("utf8mb4_bin", "utf8mb4", True),
+        ("gbk_bin", "gbk", False),  # its sort key is GBK, and the row's text UTF-8
+        ("gb18030_bin", "gb18030", False),
+        ("utf8mb4_general_ci", "utf8mb4", False),
+    ],
+)
+def test_column_of_the_primary_key_is_told_by_the_row_key_where_its_sort_key_is_its_text(
+    collation: str, charset: str, *, char_in_key: bool
+) -> None:
+    columns = [
+        column(number, name, tp=tp, not_null=True, flag=2, charset=charset, collation=collation)
+        for number, (name, tp) in enumerate({"char": 254, "varchar": 15}.items(), 1)
+    ]
+    primary = index(1, "PRIMARY", [0, 1], unique=True, primary=True)
+    info = table_info(100, "t", columns=columns, indexes=[primary], is_common_handle=True)
+    table = table_version(info, schema_id=2, schema="d", version=Ts(10))
+    assert [each.in_key for each in table.columns] == [char_in_key, False]
+
+
 def test_float_that_is_no_number_becomes_zero() -> None:
     table = table_of(column(2, "f", tp=4, decimal=-1), column(3, "d", tp=5, decimal=-1))
     nan, infinity = bytes.fromhex("fff8000000000000"), bytes.fromhex("fff0000000000000")

@@ -126,7 +126,6 @@ class SchemaChange:
 
 
 _OF_PARTITIONS: Final = frozenset({DdlType.DROP_PARTITION, DdlType.TRUNCATE_PARTITION})
-"""Sessions a schema version behind may still write to what is gone."""
 
 
 def was_in_effect(change: SchemaChange) -> bool:
@@ -202,7 +201,7 @@ def plan_job(job: DdlJob, view: SchemaView) -> SchemaChange:
     if post.table_id != pre.table_id:
         raise _inconsistent(job, "job's table info has another table id", table_id=post.table_id)
     gone = tuple(pid for pid in pre.physical_ids if pid not in post.physical_ids)
-    return _change(job, pre, post, gone if job.type in _OF_PARTITIONS else ())
+    return _change(job, pre, post, gone if job.type is DdlType.TRUNCATE_PARTITION else ())
 
 
 def _plan_schema(job: DdlJob, view: SchemaView) -> SchemaChange:

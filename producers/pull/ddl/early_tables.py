@@ -1,12 +1,12 @@
-"""Reads the TableInfos of jobs that take effect before they are done, in a thread of its own.
+"""Reads the TableInfos of jobs that take effect before they are done, each in a thread of its own.
 
-What comes above such a job waits for it, but nothing else does: TiKV may take long to answer.
+What comes above such a job waits for it, but nothing else does, nor the end of the process: TiKV may take long to
+answer.
 """
 
 import logging
 import threading
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from producers.pull.core.ddl.meta_snapshot import KeyValue, table_info_at
@@ -27,13 +27,12 @@ class EarlyTables:
     """Each record is read once at a time. Stop it when done."""
 
     def __init__(self, scan: ScanAt, tell: Callable[[DdlRecord, JsonObject | None], None]) -> None:
-        """``tell`` takes the record and its table's TableInfo, None where there is none; it runs in our thread."""
+        """``tell`` takes a record and its table's TableInfo, None where there is none, in a thread of ours."""
         self._scan, self._tell = scan, tell
         self._asked = set[tuple[int, Ts]]()
         self._stopping = threading.Event()
         self.trouble = ""
         """Why the table that is being read cannot be read now, for people."""
-        self._worker = ThreadPoolExecutor(1, thread_name_prefix="early-tables")
 
     def ask(self, records: Iterable[DdlRecord]) -> None:
         """Have these read, but for those that are being read; called from one thread."""
@@ -41,12 +40,11 @@ class EarlyTables:
             row_id = int(record.payload["id"]), record.ts
             if row_id not in self._asked:
                 self._asked.add(row_id)
-                self._worker.submit(self._read, record)
+                threading.Thread(target=self._read, args=(record,), name="early-table", daemon=True).start()
 
     def stop(self) -> None:
         """Stop; a read that is under way ends at its next call. Idempotent."""
         self._stopping.set()
-        self._worker.shutdown(wait=False, cancel_futures=True)
 
     def _read(self, record: DdlRecord) -> None:
         extra = {"job_id": record.payload["id"], "ts": record.ts}

@@ -5,7 +5,8 @@ its table's TableInfo. From these on none is rolled back any more (``rollingback
 
 - MODIFY COLUMN with new data (``modify_column.go``): the new column is public, and the old one no more.
 - Several changes in one ALTER TABLE (``multi_schema_change.go``): none of them is revertible. What they add has become
-  public in the one transaction that said so; what they drop is on its way out.
+  public in the one transaction that said so; columns that they drop are on their way out. Not with an index to drop:
+  its columns keep its flags until it is gone.
 - DROP PARTITION and TRUNCATE PARTITION (``partition.go``): ``delete-only``. The table has the new partitions, and
   sessions insert there.
 
@@ -27,8 +28,6 @@ _DELETE_ONLY: Final = 1
 _PUBLIC: Final = 5
 _WRITTEN_EARLY: Final = frozenset({DdlType.ADD_COLUMN, DdlType.MODIFY_COLUMN})
 """Changes after which rows are written that the schema before does not tell of."""
-_ONLY_DROP: Final = frozenset({DdlType.DROP_COLUMN, DdlType.DROP_INDEX, DdlType.DROP_PRIMARY_KEY})
-"""Changes whose further steps only take away what is not public any more."""
 _OF_PARTITIONS: Final = frozenset({DdlType.DROP_PARTITION, DdlType.TRUNCATE_PARTITION})
 _WHILE_IT_RUNS: Final = frozenset({"new_partition_ids", "ddl_action"})
 """What stands in the partition info of a table only while such a job runs."""
@@ -95,7 +94,7 @@ def _have_effect(several: JsonObject) -> bool:
         return False
     return all(
         change.get("state") == JOB_STATE_DONE
-        or change.get("type") in _ONLY_DROP
+        or change.get("type") == DdlType.DROP_COLUMN
         or (change.get("type") == DdlType.MODIFY_COLUMN and change.get("schema_state") == _PUBLIC)
         for change in changes
     )
@@ -113,11 +112,12 @@ def _columns(job: JsonObject, info: JsonObject) -> dict[str, object]:
     ids = {number_in(column, "id") for column in columns}
     changes = objects_in(object_in(job, "multi_schema_info"), "sub_jobs") if job.get("multi_schema_info") else [job]
     for change in changes:
-        # One whose column keeps its id has no new data; what it does to indexes is known when it is done.
         if change["type"] == DdlType.MODIFY_COLUMN and change["state"] != JOB_STATE_DONE:
-            new = number_in(object_in(object_in(change, "raw_args"), "changing_column"), "id")
-            if new not in ids:
-                raise ValueError(f"column {new} is not public")
+            args = object_in(change, "raw_args")
+            new = number_in(object_in(args, "changing_column"), "id")
+            # One that keeps its id writes no row anew, only indexes.
+            if new not in ids or new == number_in(args, "old_column_id", 0):
+                raise ValueError(f"column {new} is not public, or not new")
     if info.get("index_info") is None:
         return {"cols": columns}
     return {"cols": columns, "index_info": _public(objects_in(info, "index_info"))}

@@ -61,6 +61,8 @@ def mask_uri(uri: str) -> str:
     """
     head, mark, query = uri.partition("?")
     params, hash_sign, fragment = query.partition("#")
+    if "@" in fragment and "://" in head:  # all before it may be a password
+        return mask_uri(f"{head.partition('://')[0]}://{MASK}@{fragment.rpartition('@')[2]}")
     head += mark + "&".join(map(_mask_param, params.split("&"))) + hash_sign + (MASK if fragment else "")
     scheme, separator, rest = head.partition("://")
     # The last "@" there is: a password may hold one unescaped, and even a "/" or a "?".

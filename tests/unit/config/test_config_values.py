@@ -44,6 +44,8 @@ def test_format_duration_is_read_back_the_same(seconds: float) -> None:
         ("http://h/t?", "http://h/t?"),
         ("http://h/t?a=b#", "http://h/t?a=b#"),
         ("http://h/t?a=b#hidden", "http://h/t?a=b#***"),
+        ("mysql://root:pw?secret1#2@h:3306/", "mysql://***@h:3306/"),
+        ("x?a=1#b@c", "x?a=1#***"),
         ("no uri", "no uri"),
         ("", ""),
     ],

@@ -45,6 +45,8 @@ FLUSH_S = 0.5
 """How long news of how far a changefeed is may wait for others to go with."""
 FIGURES_S = 2.0
 """Between two writes of figures: they are nearly as large as all else, and nobody needs them sooner."""
+REREAD_S = 10.0
+"""Between two readings of the assignment, beside the watch that should tell: without it nothing is ever run again."""
 ANSWER_S = 2.0
 """A third of the session's time, as for a lock."""
 
@@ -112,6 +114,7 @@ class GroupState:
         self._lock = threading.Condition()
         self._asked: list[_Asked] = []
         self._closed = self._is_stale = False
+        self._read_at = 0.0
         self._unreadable = SlowWords()
         self.read_assignment()
         self._thread = threading.Thread(target=self._run, name="group-state", daemon=True)
@@ -166,14 +169,13 @@ class GroupState:
         Raises:
             KazooException, KazooTimeoutError, CorruptDataError
         """
-        path = self._paths.assignment(self._service)
-        self._is_stale = False
+        self._is_stale = False  # before: what changes while it is read makes it stale again
         try:
-            node, stat = self._client.get_async(path, watch=self._on_change).get(timeout=ANSWER_S)
-            assignment, version = decode_assignment(node), int(stat.version)
-        except NoNodeError:
-            self._client.exists_async(path, watch=self._on_change).get(timeout=ANSWER_S)
-            assignment, version = Assignment(), -1
+            assignment, version = self._watched_assignment()
+        except BaseException:
+            self._is_stale = True  # the watch that has told of this one is used up
+            raise
+        self._read_at = time.monotonic()
         with self._lock:
             self._assigned, self._assignment_version = frozenset(map(feed_key, assignment.feeds)), version
         self._on_assignment(assignment)
@@ -184,6 +186,17 @@ class GroupState:
             self._closed = True
             self._lock.notify_all()
         self._thread.join()
+
+    def _watched_assignment(self) -> tuple[Assignment, int]:
+        path = self._paths.assignment(self._service)
+        while True:
+            try:
+                node, stat = self._client.get_async(path, watch=self._on_change).get(timeout=ANSWER_S)
+                return decode_assignment(node), int(stat.version)
+            except NoNodeError:
+                if self._client.exists_async(path, watch=self._on_change).get(timeout=ANSWER_S) is None:
+                    return Assignment(), -1
+            # It was made between the two requests, and no watch tells of that.
 
     def _ask(self, key: FeedKey, entry: FeedEntry | None) -> Leave:
         asked = _Asked(key, self._is_heard)
@@ -210,7 +223,7 @@ class GroupState:
                 late = time.monotonic() >= flushed_at + FLUSH_S and bool(
                     self._book.dirty(are_figures_due=self._are_figures_due())
                 )
-            if self._is_stale:
+            if self._is_stale or time.monotonic() >= self._read_at + REREAD_S:
                 self._reread()
             if not self._asked and not late:
                 continue
@@ -313,7 +326,6 @@ class GroupState:
                 path = self._paths.assignment(self._service)
                 extra = {"service": self._service, "path": path, "reason": reason}
                 log.warning("assignment is not readable; trying again", extra=extra)
-            self._is_stale = True
             time.sleep(FLUSH_S)
         else:
             if self._unreadable.end():

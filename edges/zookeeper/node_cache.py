@@ -91,7 +91,7 @@ class NodeCache:
         return self._requests_total
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait until something is told that no refresh has read yet; tell whether it was."""
+        """Wait until something is told that no refresh has read yet, or the cache is closed; tell whether it was."""
         return self._told.wait(timeout_s)
 
     def refresh(self, *, is_exact: bool = False) -> int:
@@ -120,8 +120,9 @@ class NodeCache:
             return self._version
 
     def close(self) -> None:
-        """Hear of the connection no more. Watches that stand tell nobody."""
+        """Hear of the connection no more, and let go who waits. Watches that stand tell nobody."""
         self._session.client.remove_listener(self._on_state)
+        self._told.set()
 
     # -- on kazoo's threads, which must never wait ---------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from kazoo.exceptions import NodeExistsError, NoNodeError
 
-from edges.zookeeper.client import NodeEvent, NodeStat
+from edges.zookeeper.node_cache import Node, NodeCache
 from edges.zookeeper.session import Session
 from schemas.errors import BusError, CorruptDataError, InvariantBrokenError
 from schemas.ids import CaptureId
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 TEXT_CHARS_MAX: Final = 1_000
 """Of an address or a version."""
 RECHECK_S = 1.0
-"""A watch tells of a change at once; this is for one that was lost."""
+"""A watch tells of a change at once; this is for what a server of ZooKeeper hears late."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,12 +124,12 @@ def list_captures(session: Session, paths: ZkPaths) -> list[CaptureInfo]:
                 node, stat = client.get(f"{paths.captures}/{name}")
             except NoNodeError:  # it left between the two calls
                 continue
-            if (info := _read_capture(node, stat, name)) is not None:
+            if (info := _read_capture(node, int(stat.ephemeralOwner), name)) is not None:
                 captures.append(info)
     return captures
 
 
-def _read_capture(node: bytes, stat: NodeStat, name: str) -> CaptureInfo | None:
+def _read_capture(node: bytes, session_id: int, name: str) -> CaptureInfo | None:
     """Return a capture; None, and a line in the log: the node is no session's, so no capture's.
 
     Raises:
@@ -138,11 +138,11 @@ def _read_capture(node: bytes, stat: NodeStat, name: str) -> CaptureInfo | None:
     try:
         info = decode_capture(node, name)
     except CorruptDataError as error:
-        if stat.ephemeralOwner:
+        if session_id:
             raise
         _pass_over(name, error)
         return None
-    if not stat.ephemeralOwner:
+    if not session_id:
         _pass_over(name, CorruptDataError("a capture's node must be its session's", name=name))
         return None
     return info
@@ -167,12 +167,13 @@ class CaptureWatch:
         Raises:
             BusError: ZooKeeper failed, or a node does not decode.
         """
-        self._session, self._paths, self._on_change = session, paths, on_change
+        self._on_change = on_change
         self._looking = threading.Lock()
-        self._changed, self._closing = threading.Event(), threading.Event()
+        self._closing = threading.Event()
         self._captures: Mapping[CaptureId, CaptureInfo] = MappingProxyType({})
-        self._stale: set[str] = set()
-        """Nodes whose value may have changed."""
+        self._cache = NodeCache(session, [f"{paths.captures}/*"])
+        self._read: dict[str, tuple[Node, CaptureInfo | None]] = {}
+        """What was made of each node, by its path."""
         self.refresh()
         self._thread = threading.Thread(target=self._run, name="capture-watch", daemon=True)
         self._thread.start()
@@ -189,16 +190,11 @@ class CaptureWatch:
             BusError: ZooKeeper failed, or a node does not decode.
         """
         with self._looking:
-            with self._session.requests("listing captures") as client:
-                client.ensure_path(self._paths.captures)
-                client.sync(self._paths.captures)
-                names = client.get_children(self._paths.captures, watch=self._on_event)
-            captures = {}
-            for name in sorted(names):
-                known = None if name in self._stale else self._captures.get(CaptureId(name))
-                info = known or self._read(name)
-                if info is not None:
-                    captures[info.capture_id] = info
+            self._cache.refresh(is_exact=True)
+            nodes = self._cache.nodes
+            infos = [self._info(path, node) for path, node in sorted(nodes.items())]
+            self._read = {path: read for path, read in self._read.items() if path in nodes}
+            captures = {info.capture_id: info for info in infos if info is not None}
             if captures != self._captures:
                 self._captures = MappingProxyType(captures)
                 self._on_change(self._captures)
@@ -207,41 +203,30 @@ class CaptureWatch:
     def close(self) -> None:
         """Look no more."""
         self._closing.set()
-        self._changed.set()
+        self._cache.close()
         self._thread.join(RECHECK_S)
 
-    def _read(self, name: str) -> CaptureInfo | None:
-        with self._session.requests("reading a capture's node") as client:
-            try:
-                self._stale.discard(name)  # before: what changes while it is read makes it stale again
-                node, stat = client.get(f"{self._paths.captures}/{name}", watch=self._on_node)
-            except NoNodeError:  # it left between the two calls
-                return None
+    def _info(self, path: str, node: Node) -> CaptureInfo | None:
+        if path in self._read and self._read[path][0] is node:
+            return self._read[path][1]
+        name = path.rpartition("/")[2]
         try:
-            return _read_capture(node, stat, name)
+            info = _read_capture(node.value, node.session_id, name)
         except CorruptDataError as error:
             # It lives, and may be landing: one that is known stays so, and of a stranger nothing may be assumed.
-            known = self._captures.get(CaptureId(name))
-            if known is None:
+            info = self._captures.get(CaptureId(name))
+            if info is None:
                 raise
             _pass_over(name, error)
-            return known
-
-    def _on_event(self, _: NodeEvent) -> None:
-        self._changed.set()
-
-    def _on_node(self, event: NodeEvent) -> None:
-        if event.path is not None:
-            self._stale.add(event.path.rpartition("/")[2])
-        self._changed.set()
+        self._read[path] = node, info
+        return info
 
     def _run(self) -> None:
         failing = False
         while True:
-            self._changed.wait(RECHECK_S)
+            self._cache.wait(RECHECK_S)
             if self._closing.is_set():
                 return
-            self._changed.clear()
             try:
                 self.refresh()
                 failing = False

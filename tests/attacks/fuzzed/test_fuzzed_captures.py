@@ -23,12 +23,14 @@ from consumers.control.cluster.upstream_node import FIRST_EPOCH, UpstreamNode
 from consumers.processors.board import ProcessorBoard
 from edges.zookeeper.connection import LeasedClient
 from edges.zookeeper.lease import Lease
+from edges.zookeeper.session import Session
 from schemas.errors import CorruptDataError
 from schemas.ids import CaptureId, Ts
 from schemas.nodes.changefeed import (
     encode_changefeed_info,
 )
 from sorters.run.nodes.feed_lock import HOLDER_CHARS_MAX, FeedLock
+from tests.support.control.memory_zookeeper import MemoryZooKeeper
 from tests.support.control.odd_nodes import BAD, PATHS, STATUS, UPSTREAM, WRONG, odd, raw, session_with
 
 
@@ -51,21 +53,22 @@ def test_node_among_captures_that_no_session_holds_is_no_capture(node: bytes, na
 
 
 def test_capture_whose_node_is_overwritten_stays_who_it_was_and_the_watch_goes_on() -> None:
-    made, session = session_with()
-    for name in ("a", "b"):
-        made.client.put(f"{PATHS.captures}/{name}", capture(name), owner=1)
-    watch = CaptureWatch(session, PATHS, lambda _: None)
+    server = MemoryZooKeeper()
+    names = [f"{PATHS.captures}/{name}" for name in "abcd"]
+    server.sessions = dict.fromkeys(names, 1)
+    server.write({path: capture(path[-1]) for path in names[:2]})
+    watch = CaptureWatch(cast(Session, server), PATHS, lambda _: None)
     try:
         before = watch.captures[CaptureId("a")]
         for node in (*map(raw, WRONG), capture("b")):
-            made.client.put(f"{PATHS.captures}/a", node)
-            watch._stale.add("a")
+            server.write({names[0]: node})
             assert watch.refresh()[CaptureId("a")] is before
-        made.client.put(f"{PATHS.captures}/c", capture("c"), owner=1)
+        server.write({names[2]: capture("c")})
         assert watch.refresh().keys() == {"a", "b", "c"}
-        made.client.put(f"{PATHS.captures}/d", b"\xff", owner=1)
-        with pytest.raises(CorruptDataError):  # it lives, and may be landing: nobody counts without it
-            watch.refresh()
+        server.write({names[3]: b"\xff"})
+        for _ in range(2):
+            with pytest.raises(CorruptDataError):  # it lives, and may be landing: nobody counts without it
+                watch.refresh()
         assert watch.captures.keys() == {"a", "b", "c"}
     finally:
         watch.close()

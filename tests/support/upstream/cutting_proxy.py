@@ -50,15 +50,23 @@ class CuttingProxy:
         """Cut nothing any more; connections that are open stay so."""
         self._calm = True
 
+    def cut(self) -> None:
+        """Cut all connections that are open."""
+        asyncio.run_coroutine_threadsafe(self._cut(), self._loop).result(30)
+
     async def _start(self) -> None:
         self._server = await asyncio.start_server(self._connected, "127.0.0.1", 0)
         self.address = f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
 
     async def _stop(self) -> None:
         self._server.close()
-        for task in list(self._tasks):
+        await self._cut()
+
+    async def _cut(self) -> None:
+        tasks = list(self._tasks)
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()

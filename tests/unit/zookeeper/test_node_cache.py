@@ -139,8 +139,11 @@ def test_answer_that_fails_in_mid_refresh_leaves_all_that_was_told_to_the_next()
 def test_closed_cache_hears_of_no_connection() -> None:
     server = MemoryZooKeeper()
     cache = cache_of(server, "/a")
+    cache.refresh()
+    assert not cache.wait(0)
     cache.close()
     assert not server.listeners
+    assert cache.wait(0), "who waits is let go"
 
 
 NAMES = st.sampled_from(["a", "b"])

@@ -178,9 +178,11 @@ class Prologues:
         feed = feeds.get(attempt.name)
         if feed is None or feed.prologue.life != attempt.prologue.life or feed.is_over:
             attempt.stop()
-        if not attempt.is_over:
-            return
-        self._attempt = None
+        if attempt.is_over:
+            self._write_end(attempt)
+            self._attempt = None  # after: without an answer all that has landed is not known yet, and it is asked again
+
+    def _write_end(self, attempt: PrologueAttempt) -> None:
         extra = {"changefeed": attempt.name[1], "log": attempt.prologue.log}
         error, life = attempt.error, attempt.prologue.life
         if error is None:
@@ -196,9 +198,9 @@ class Prologues:
             self._fail(attempt.name, attempt.info, attempt.prologue, attempt.version, error)
 
     def _fail(self, name: FeedName, info: ChangefeedInfo, prologue: Prologue, version: int, error: BusError) -> None:
-        log.error("prologue failed", extra={"changefeed": name[1], "code": error.code, "error": str(error)})
         failure = PrologueFailure(epoch=info.epoch, code=error.code, message=error.message)
         self._write(name, replace(prologue, failure=failure), version)
+        log.error("prologue failed", extra={"changefeed": name[1], "code": error.code, "error": str(error)})
 
     def _write(self, name: FeedName, prologue: Prologue, version: int) -> int | None:
         with self._session.requests("writing a prologue") as client:

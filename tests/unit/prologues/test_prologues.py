@@ -11,7 +11,7 @@ from compose.capture.settings.options import CaptureOptions
 from edges.kafka.access import KafkaAccess
 from edges.registry.access import RegistryAccess
 from edges.zookeeper.access import ZooKeeperAccess
-from edges.zookeeper.session import Session
+from edges.zookeeper.session import Session, ZooKeeperError
 from producers.errors import HistoryGoneError, SnapshotFailedError
 from producers.pull.prologue.scan import PrologueStoppedError
 from producers.pull.puller import PullerSettings
@@ -198,6 +198,31 @@ def test_what_may_pass_is_tried_again_by_another_attempt_after_a_while(world: Wo
     world.now_s += AGAIN_S
     world.care.look()
     assert [attempt.prologue.attempt for attempt in world.attempts] == [1, 2]
+
+
+@pytest.mark.parametrize("when", ["on_request", "on_answer"])
+@pytest.mark.parametrize("error", [None, HistoryGoneError("collected")])
+def test_what_came_of_an_attempt_is_written_again_where_zookeeper_did_not_answer(
+    world: World, monkeypatch: pytest.MonkeyPatch, when: str, error: BusError | None
+) -> None:
+    world.add("a")
+    world.care.look()
+
+    def lose(what: str, path: str) -> None:
+        if what == "set":
+            raise ZooKeeperError("a ZooKeeper request failed", reason="ConnectionLoss()")
+
+    with monkeypatch.context() as losing:
+        losing.setattr(world.server, when, lose)
+        with pytest.raises(ZooKeeperError):
+            world.end(error)
+    world.care.look()
+    written = world.node("a")
+    assert written is not None
+    assert (len(world.attempts), written.attempt, written.is_complete) == (1, 1, error is None)
+    assert (written.failure is None) == (error is None)
+    world.care.look()
+    assert len(world.attempts) == 1, "nothing is read anew"
 
 
 def test_what_cannot_heal_is_told_and_tried_again_once_somebody_resumes(world: World) -> None:

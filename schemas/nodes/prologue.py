@@ -36,6 +36,8 @@ class PrologueFailure:
     """Of the changefeed, when that was seen: its sorter fails under this one."""
     code: str
     message: str
+    failed_at_s: int = 0
+    """Unix time by the owner's clock; 0: a version that noted none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +132,13 @@ def encode_prologue(prologue: Prologue) -> bytes:
             "end_ts": prologue.end_ts,
             "attempt": prologue.attempt,
             "is_complete": prologue.is_complete,
-            "failure": failure and {"epoch": failure.epoch, "code": failure.code, "message": failure.message},
+            "failure": failure
+            and {
+                "epoch": failure.epoch,
+                "code": failure.code,
+                "message": failure.message,
+                "failed_at_s": failure.failed_at_s,
+            },
         }
     ).encode()
 
@@ -162,5 +170,8 @@ def decode_prologue(node: bytes) -> Prologue:
 
 def _failure(raw: dict[str, object]) -> PrologueFailure:
     return PrologueFailure(
-        epoch=read_int(raw["epoch"], bits=_TS_BITS), code=read_text(raw["code"]), message=read_text(raw["message"])
+        epoch=read_int(raw["epoch"], bits=_TS_BITS),
+        code=read_text(raw["code"]),
+        message=read_text(raw["message"]),
+        failed_at_s=read_int(raw.get("failed_at_s", 0), bits=_TS_BITS),
     )

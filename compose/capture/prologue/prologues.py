@@ -90,10 +90,12 @@ class Prologues:
         on_failure: Callable[[BusError], None],
         *,
         clock: Callable[[], float] = time.monotonic,
+        wall_clock: Callable[[], float] = time.time,
     ) -> None:
         """``on_failure`` takes a bug; nothing is done for prologues any more then."""
         self._options, self._settings, self._session = options, settings, session
-        self._clock = clock
+        self._clock, self._wall_clock = clock, wall_clock
+        self._began_at_s = wall_clock()
         self._paths = ZkPaths(options.cluster)
         self._feeds = FeedNodes(session, self._paths, (INFO, PROLOGUE))
         self._running: FeedNodes | None = None
@@ -135,7 +137,7 @@ class Prologues:
         for feed in feeds.values():
             if feed.is_over:
                 self._let_go(feed)
-            elif not feed.prologue.is_complete:
+            elif self._needs_history(feed):
                 self._hold(feed)
         self._release_held(feeds.values())
         if self._attempt is None:
@@ -198,7 +200,8 @@ class Prologues:
             self._fail(attempt.name, attempt.info, attempt.prologue, attempt.version, error)
 
     def _fail(self, name: FeedName, info: ChangefeedInfo, prologue: Prologue, version: int, error: BusError) -> None:
-        failure = PrologueFailure(epoch=info.epoch, code=error.code, message=error.message)
+        now_s = int(self._wall_clock())
+        failure = PrologueFailure(epoch=info.epoch, code=error.code, message=error.message, failed_at_s=now_s)
         self._write(name, replace(prologue, failure=failure), version)
         log.error("prologue failed", extra={"changefeed": name[1], "code": error.code, "error": str(error)})
 
@@ -208,6 +211,18 @@ class Prologues:
             return replace_node(client, path, encode_prologue(prologue), version, ANSWER_S)
 
     # -- TiKV's history ------------------------------------------------------------------------------------------------
+
+    def _needs_history(self, feed: _Feed) -> bool:
+        """Tell whether it is still to be landed. One that failed for good may be, for as long as TiKV keeps history for
+        a bus that has gone silent: nobody may ever come back to it.
+        """
+        failure = feed.prologue.failure
+        if feed.is_over or feed.prologue.is_complete:
+            return False
+        if failure is None or feed.wants_attempt:
+            return True
+        failed_at_s = failure.failed_at_s or self._began_at_s
+        return self._wall_clock() < failed_at_s + self._settings.gc_ttl_s
 
     def _hold(self, feed: _Feed) -> None:
         prologue = feed.prologue
@@ -223,9 +238,9 @@ class Prologues:
 
     def _release_held(self, feeds: Collection[_Feed]) -> None:
         """Let go of history for prologues that are complete (a predecessor may not have come to it), and for those
-        that are gone.
+        that are gone or need it no more.
         """
-        waiting = {feed.prologue.life for feed in feeds if not (feed.is_over or feed.prologue.is_complete)}
+        waiting = {feed.prologue.life for feed in feeds if self._needs_history(feed)}
         for feed in feeds:
             if feed.prologue.is_complete and feed.prologue.life not in self._let_go_of:
                 self._let_go_of.add(feed.prologue.life)

@@ -15,7 +15,7 @@ from edges.zookeeper.session import Session, ZooKeeperError
 from producers.errors import HistoryGoneError, SnapshotFailedError
 from producers.pull.prologue.scan import PrologueStoppedError
 from producers.pull.puller import PullerSettings
-from schemas.errors import BusError
+from schemas.errors import BusError, CorruptDataError
 from schemas.ids import Ts, UpstreamId
 from schemas.nodes.changefeed import (
     ChangefeedInfo,
@@ -31,6 +31,9 @@ from schemas.rawlog.topics import raw_topics
 from tests.support.control.memory_zookeeper import MemoryZooKeeper
 
 PATHS = ZkPaths("c")
+GC_TTL_S = 3_600
+WALL_S = 1_700_000_000
+"""The wall clock is so far ahead of the other."""
 OPTIONS = CaptureOptions(
     pd="h:1",
     kafka=KafkaAccess("h:2"),
@@ -139,10 +142,11 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.setattr(f"{module}.delete_topics", made.delete)
     made.care = Prologues(
         OPTIONS,
-        PullerSettings(cluster="c"),
+        PullerSettings(cluster="c", gc_ttl_s=GC_TTL_S),
         cast(Session, made.server),
         lambda error: pytest.fail(str(error)),
         clock=lambda: made.now_s,
+        wall_clock=lambda: made.now_s + WALL_S,
     )
     return made
 
@@ -242,6 +246,40 @@ def test_what_cannot_heal_is_told_and_tried_again_once_somebody_resumes(world: W
     begun = world.node("a")
     assert begun is not None
     assert begun.failure is None
+
+
+@pytest.mark.parametrize("notes_time", [True, False])
+def test_history_for_a_prologue_that_failed_for_good_is_held_for_the_gc_ttl_and_again_once_somebody_resumes(
+    world: World, notes_time: bool
+) -> None:
+    """An older version notes no time: then it counts from the beginning of the reign."""
+    life = world.add("a", epoch=3)
+    world.care.look()
+    world.now_s += 600
+    world.end(SnapshotFailedError("no progress"))
+    assert world.held, "it is about to be tried again"
+    world.now_s += AGAIN_S
+    world.care.look()
+    world.end(CorruptDataError("a row that nobody can read"))
+    failed = world.node("a")
+    assert failed is not None
+    assert failed.failure is not None
+    assert failed.failure.failed_at_s == 1_700_001_610
+    if not notes_time:
+        world.tell("a", replace(failed, failure=replace(failed.failure, failed_at_s=0)))
+    over_s = GC_TTL_S + (1_610 if notes_time else 1_000)
+    world.change("a", epoch=4, state="stopped")
+    while world.now_s + HOLD_S < over_s:
+        world.now_s += HOLD_S
+        world.care.look()
+        assert world.held, "who resumes it within that time loses nothing"
+    world.now_s = over_s
+    world.care.look()
+    assert world.held == {}
+    world.change("a", epoch=4)
+    world.care.look()
+    assert list(world.held) == [f"tidebus-c-prologue.{life}"]
+    assert len(world.attempts) == 3
 
 
 def test_history_that_is_lost_while_it_waits_is_told(world: World) -> None:

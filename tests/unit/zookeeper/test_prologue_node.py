@@ -21,13 +21,25 @@ from schemas.rawlog.topics import raw_topics
 
 LIFE = "c-1.00f0e1d2c3b4a596"
 WANTED = Prologue(life=LIFE, start_ts=Ts(10), end_ts=Ts(50))
-FAILED = replace(WANTED, attempt=2, failure=PrologueFailure(epoch=3, code="producer.history_gone", message="gone"))
+FAILED = replace(
+    WANTED,
+    attempt=2,
+    failure=PrologueFailure(epoch=3, code="producer.history_gone", message="gone", failed_at_s=1_700_000_000),
+)
 UPSTREAM = UpstreamId("u")
 
 
 @pytest.mark.parametrize("prologue", [WANTED, begun(WANTED), completed(begun(WANTED), 1), FAILED])
 def test_a_node_says_what_was_written(prologue: Prologue) -> None:
     assert decode_prologue(encode_prologue(prologue)) == prologue
+
+
+def test_a_failure_of_a_version_that_notes_no_time_is_read() -> None:
+    node = encode_prologue(FAILED)
+    old = node.replace(b', "failed_at_s": 1700000000', b"")
+    assert old != node
+    read = decode_prologue(old).failure
+    assert read == PrologueFailure(epoch=3, code="producer.history_gone", message="gone")
 
 
 @pytest.mark.parametrize(

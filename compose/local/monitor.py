@@ -29,6 +29,7 @@ from schemas.nodes.changefeed import (
     ZkPaths,
     decode_changefeed_status,
     state_of,
+    status_of,
 )
 from schemas.nodes.service_paths import ServicePaths
 from schemas.nodes.sorter_service import decode_service, with_progress
@@ -174,12 +175,13 @@ class Monitor:
         said = self.entries() if entries is None else entries
         with contextlib.suppress(*_UNKNOWN):
             info = self._zookeeper.exists(self._paths.changefeed_info(*name))
-            entry = said.get((name, int(info.czxid))) if info is not None else None
+            created_zxid = 0 if info is None else int(info.czxid)
+            entry = said.get((name, created_zxid))
             try:
                 written = decode_changefeed_status(self._zookeeper.get(self._paths.changefeed_status(*name))[0])
             except NoNodeError:
                 written = None
-            return with_progress(written, entry)
+            return with_progress(status_of(written, created_zxid), entry)
         return None
 
     def entries(self) -> Entries:

@@ -40,6 +40,7 @@ from schemas.nodes.changefeed import (
     decode_changefeed_status,
     encode_changefeed_status,
     state_of,
+    status_of,
 )
 from schemas.sink.topic import life_of
 
@@ -113,10 +114,11 @@ class ProcessorBoard:
             info, status = nodes.get(self._info_path), nodes.get(self._status_path)
             wanted = None
             if info is not None:
+                said = None if status is None else decode_changefeed_status(status.value)
                 wanted = Wanted(
                     decode_info(info.value),
                     (info.created_zxid, info.version),
-                    None if status is None else decode_changefeed_status(status.value),
+                    status_of(said, info.created_zxid),
                     None,
                 )
             self._seen = nodes, wanted
@@ -135,10 +137,11 @@ class ProcessorBoard:
                 return None
             node, stat = current
             status, applied = _content(client, self._status_path), _content(client, self._applied_path)
+        created_zxid = int(stat.czxid)
         return Wanted(
             decode_info(node),
-            (int(stat.czxid), int(stat.version)),
-            None if status is None else decode_changefeed_status(status),
+            (created_zxid, int(stat.version)),
+            status_of(None if status is None else decode_changefeed_status(status), created_zxid),
             None if applied is None else self._readable_applied(applied),
         )
 
@@ -243,14 +246,14 @@ class ProcessorBoard:
         with self._session.requests("writing what is applied") as client, contextlib.suppress(NoNodeError):  # removed
             put_node(client, self._applied_path, encode_applied(applied))
 
-    def fail(self, error: BusError, epoch: int) -> None:
-        """Write what the run under ``epoch`` has ended with.
+    def fail(self, error: BusError, wanted: Wanted) -> None:
+        """Write what the run of the changefeed as it was read has ended with.
 
         Raises:
             ZooKeeperError, LeaseLostError: nobody knows of it yet.
         """
         failure = SorterFailure(
-            epoch=epoch,
+            epoch=wanted.info.epoch,
             code=error.code,
             message=str(error),
             time=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -259,8 +262,12 @@ class ProcessorBoard:
         with self._session.requests("writing a failure") as client:
             # No node: removed, or the sorter has not begun; then there is nothing to judge.
             while (node := read_node(client, self._status_path)) is not None:
-                status = encode_changefeed_status(replace(decode_changefeed_status(node[0]), failure=failure))
-                if replace_node(client, self._status_path, status, node[1].version) is not None:
+                created_zxid, status = wanted.edition[0], decode_changefeed_status(node[0])
+                current = read_node(client, self._info_path)
+                if current is None or int(current[1].czxid) != created_zxid or status_of(status, created_zxid) is None:
+                    return  # another changefeed of its name
+                failed = encode_changefeed_status(replace(status, failure=failure, created_zxid=created_zxid))
+                if replace_node(client, self._status_path, failed, node[1].version) is not None:
                     return
 
     def _nodes(self, *, is_exact: bool = False) -> Mapping[str, Node]:

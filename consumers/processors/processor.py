@@ -155,7 +155,7 @@ class ProcessorProcess:
             return wait_s
         log.error("run failed", extra={"code": error.code, "reason": str(error)})
         self._backoff.progress()
-        board.fail(error, wanted.info.epoch)
+        board.fail(error, wanted)
         return 0.0
 
     def _run_once(self, session: Session, board: ProcessorBoard, wanted: Wanted) -> None:

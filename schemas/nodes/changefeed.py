@@ -111,6 +111,18 @@ class ChangefeedStatus:
     set_epoch: int = 0
     """The changefeed's epoch when a user set its checkpoint last: what was said under an older one says nothing of how
     far it is. 0: nobody has; :data:`SET_EPOCH_UNKNOWN`: the node does not say."""
+    created_zxid: int = field(default=0, compare=False)
+    """Of the ``info`` node of the changefeed that it is of. 0: the node does not say, as where a version has written it
+    last that did not know."""
+
+
+def status_of(status: ChangefeedStatus | None, created_zxid: int) -> ChangefeedStatus | None:
+    """Return what a status node says of the changefeed whose ``info`` node was created so; None: nothing.
+
+    Who still writes for a changefeed that was removed does not see that there is another of its name by now: versions
+    of both nodes begin at 0 again.
+    """
+    return None if status is not None and status.created_zxid not in (0, created_zxid) else status
 
 
 def state_of(info: ChangefeedInfo, status: ChangefeedStatus | None) -> ChangefeedState:
@@ -284,6 +296,7 @@ def encode_changefeed_status(status: ChangefeedStatus) -> bytes:
             "windows_proven": status.windows_proven,
             "windows_unproven": status.windows_unproven,
             **({} if status.set_epoch == SET_EPOCH_UNKNOWN else {"set_epoch": status.set_epoch}),
+            **({"created_zxid": status.created_zxid} if status.created_zxid else {}),
         }
     ).encode()
 
@@ -318,6 +331,7 @@ def decode_changefeed_status(node: bytes) -> ChangefeedStatus:
             windows_proven=_count(raw.get("windows_proven", 0)),
             windows_unproven=_count(raw.get("windows_unproven", 0)),
             set_epoch=_count(raw.get("set_epoch", SET_EPOCH_UNKNOWN)),
+            created_zxid=_count(raw.get("created_zxid", 0)),
         )
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptDataError("changefeed status does not decode", node=node[:200], reason=repr(error)) from error

@@ -182,7 +182,7 @@ class SorterProcess:
         while not self._stop.is_set():
             try:
                 current = board.info()
-                status = board.status()
+                status = None if current is None else board.status(current[1])
                 if current is None or state_of(current[0], status) in ("removed", "finished"):
                     return None
                 if wants_sorter(current[0], status):

@@ -176,7 +176,7 @@ class HostedFeed:
                 current = self._board.info(self._on_change)
                 if current is None or current[1].created_zxid != self.assigned.created_zxid:
                     return None
-                if current[0].epoch == self.assigned.epoch and wants_sorter(current[0], self._board.status()):
+                if current[0].epoch == self.assigned.epoch and wants_sorter(current[0], self._board.status(current[1])):
                     return current
             except ZooKeeperUnreachableError:
                 self._halted.wait(RETRY_S)

@@ -14,7 +14,7 @@ from edges.zookeeper.node_cache import Node, NodeCache
 from edges.zookeeper.progress import Entries, readable_entries, readable_figures
 from edges.zookeeper.session import Session
 from schemas.errors import BusError, decoding
-from schemas.nodes.changefeed import ChangefeedInfo, ChangefeedStatus, ZkPaths, decode_changefeed_status
+from schemas.nodes.changefeed import ChangefeedInfo, ChangefeedStatus, ZkPaths, decode_changefeed_status, status_of
 from schemas.nodes.feed_figures import FeedFigures, RunKey
 from schemas.nodes.prologue import Prologue, decode_prologue
 from schemas.nodes.service_paths import ServicePaths
@@ -82,10 +82,11 @@ class FeedView:
         return self._of.infos.of(self._of.path(self.name, INFO), self.info_node)
 
     def status(self) -> ChangefeedStatus | None:
-        """Return the ``status`` node alone."""
+        """Return what the ``status`` node alone says of this changefeed."""
         if self.status_node is None:
             return None
-        return self._of.statuses.of(self._of.path(self.name, STATUS), self.status_node)
+        said = self._of.statuses.of(self._of.path(self.name, STATUS), self.status_node)
+        return status_of(said, self.info_node.created_zxid)
 
     def applied(self) -> AppliedNode | None:
         """Return what processors have said."""

@@ -74,6 +74,7 @@ class _Nodes:
     info: ChangefeedInfo
     status_version: int | None
     status: ChangefeedStatus | None
+    """None also where the node is of a removed changefeed of its name."""
     entry: FeedEntry | None
     """How far its sorter service says that it is."""
 
@@ -300,10 +301,12 @@ class FeedStates:
             else:
                 transaction.check(path, nodes.info_version)
             path = self._paths.changefeed_status(*name)
+            # The versions would also be those of another changefeed of its name: its sorter is to see whose word it is.
+            node = encode_changefeed_status(replace(status, created_zxid=nodes.created_zxid))
             if nodes.status_version is None:
-                transaction.create(path, encode_changefeed_status(status))
+                transaction.create(path, node)
             else:
-                transaction.set_data(path, encode_changefeed_status(status), nodes.status_version)
+                transaction.set_data(path, node, nodes.status_version)
             results = transaction.commit_async().get(timeout=ANSWER_S)
         if not _written(results):
             return False

@@ -31,6 +31,7 @@ from schemas.nodes.changefeed import (
     ZkPaths,
     decode_changefeed_status,
     is_id,
+    status_of,
 )
 from schemas.nodes.creation_zone import with_zone
 from schemas.nodes.prologue import Prologue, encode_prologue
@@ -156,7 +157,9 @@ class ChangefeedStore:
                 )
             except NoNodeError:
                 written = None
-            status = with_progress(written, entries.get(((namespace, changefeed_id), int(stat.czxid))))
+            created_zxid = int(stat.czxid)
+            entry = entries.get(((namespace, changefeed_id), created_zxid))
+            status = with_progress(status_of(written, created_zxid), entry)
             feed = decode_info(info)
             if status is None or not has_processors(feed.sink_uri):
                 return status

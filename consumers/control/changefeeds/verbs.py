@@ -8,7 +8,7 @@ checkpoint in ``status``.
 
 import logging
 from collections.abc import Callable, Collection
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from kazoo.exceptions import BadVersionError, KazooException, NodeExistsError, NoNodeError, RolledBackError
 
@@ -37,6 +37,7 @@ from schemas.nodes.changefeed import (
     ZkPaths,
     decode_changefeed_status,
     encode_changefeed_status,
+    status_of,
 )
 from schemas.nodes.changefeed import state_of as state_of  # callers of the verbs have it from here
 from schemas.nodes.prologue import decode_prologue
@@ -50,6 +51,19 @@ class ResumeRefusedError(BusError):
     """The changefeed does not go on from where it stands: say from which checkpoint."""
 
     code, action = "changefeed.resume_refused", Action.STOP_CHANGEFEED
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """A changefeed as it was read."""
+
+    info: ChangefeedInfo
+    info_version: int
+    created_zxid: int
+    status: ChangefeedStatus | None
+    """With what its sorter service says of how far it is."""
+    status_version: int | None
+    """None: there is no such node."""
 
 
 def feed_of(info: ChangefeedInfo, status: ChangefeedStatus | None) -> Feed:
@@ -143,10 +157,11 @@ class ChangefeedControl:
             BusError: ZooKeeper failed.
         """
         while True:
-            info, info_version, status, status_version = self._read(changefeed_id, namespace)
+            stored = self._read(changefeed_id, namespace)
+            info, status = stored.info, stored.status
             changed = configured(info, state_of(info, status), change)
             self._check_prologue(info, changed, info.start_ts if status is None else status.checkpoint_ts)
-            if self._write(changed, info_version, status, status_version, imaged):
+            if self._write(stored, changed, status, imaged):
                 return changed
 
     def _check_prologue(self, info: ChangefeedInfo, changed: ChangefeedInfo, checkpoint_ts: Ts) -> None:
@@ -177,7 +192,8 @@ class ChangefeedControl:
         source_id: int | None = None,
     ) -> Feed:
         while True:
-            info, info_version, status, status_version = self._read(changefeed_id, namespace)
+            stored = self._read(changefeed_id, namespace)
+            info, status = stored.info, stored.status
             before = feed_of(info, status)
             _check_proof(changefeed_id, before, message)
             feed = step(before, message)
@@ -200,14 +216,12 @@ class ChangefeedControl:
             shown = status if status is None or feed.state == "stopped" else _resumed(status, feed)
             if shown is not None and isinstance(message, Resume) and message.overwrite_checkpoint_ts is not None:
                 shown = replace(shown, set_epoch=feed.epoch)
-            if self._write(changed, info_version, shown, status_version):
+            if self._write(stored, changed, shown):
                 extra = {"changefeed": changefeed_id, "state": feed.state, "checkpoint_ts": feed.checkpoint_ts}
                 log.info("changefeed changed its state", extra=extra)
                 return feed
 
-    def _read(
-        self, changefeed_id: str, namespace: str
-    ) -> tuple[ChangefeedInfo, int, ChangefeedStatus | None, int | None]:
+    def _read(self, changefeed_id: str, namespace: str) -> _Stored:
         with self._session.requests("reading a changefeed") as client:
             entries = read_entries(client, self._paths)
             try:
@@ -218,20 +232,18 @@ class ChangefeedControl:
                     changefeed=changefeed_id,
                     namespace=namespace,
                 ) from error
-            info, entry = decode_info(node), entries.get(((namespace, changefeed_id), int(stat.czxid)))
-            try:
-                node, status_stat = client.get(self._paths.changefeed_status(namespace, changefeed_id))
-            except NoNodeError:
-                return info, int(stat.version), with_progress(None, entry), None
-        status = with_progress(decode_changefeed_status(node), entry)
-        return info, int(stat.version), status, int(status_stat.version)
+            info, created_zxid = decode_info(node), int(stat.czxid)
+            status_node = read_node(client, self._paths.changefeed_status(namespace, changefeed_id))
+        written = None if status_node is None else status_of(decode_changefeed_status(status_node[0]), created_zxid)
+        status = with_progress(written, entries.get(((namespace, changefeed_id), created_zxid)))
+        status_version = None if status_node is None else int(status_node[1].version)
+        return _Stored(info, int(stat.version), created_zxid, status, status_version)
 
     def _write(
         self,
+        stored: _Stored,
         info: ChangefeedInfo,
-        version: int,
         status: ChangefeedStatus | None,
-        status_version: int | None,
         imaged: Collection[TableId] = (),
     ) -> bool:
         """Write both nodes, and ask for images; False: another has written since they were read."""
@@ -239,12 +251,15 @@ class ChangefeedControl:
         with self._session.requests("changing a changefeed") as client:
             images = self._asking(client, (namespace, changefeed_id), imaged) if imaged else None
             transaction = client.transaction()
-            transaction.set_data(self._paths.changefeed_info(namespace, changefeed_id), encode_info(info), version)
+            path = self._paths.changefeed_info(namespace, changefeed_id)
+            transaction.set_data(path, encode_info(info), stored.info_version)
             path = self._paths.changefeed_status(namespace, changefeed_id)
-            if status is not None and status_version is not None:
-                transaction.set_data(path, encode_changefeed_status(status), status_version)
-            elif status is not None:
-                transaction.create(path, encode_changefeed_status(status))
+            if status is not None:
+                node = encode_changefeed_status(replace(status, created_zxid=stored.created_zxid))
+                if stored.status_version is None:
+                    transaction.create(path, node)
+                else:
+                    transaction.set_data(path, node, stored.status_version)
             if images is not None:
                 images(transaction)
             results = transaction.commit()

@@ -18,8 +18,9 @@ from schemas.nodes.changefeed import (
     ZkPaths,
     decode_changefeed_status,
     encode_changefeed_status,
+    status_of,
 )
-from schemas.nodes.sorter_service import FeedName
+from schemas.nodes.sorter_service import Assigned, FeedName
 
 WRITES_MAX: Final = 20
 """Tries to write a failure against others that write the same node."""
@@ -27,20 +28,20 @@ WRITES_MAX: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class ServiceDeath:
-    """``running`` are the changefeeds that it is blamed on, ``epochs`` those under which all of its changefeeds ran."""
+    """``running`` are the changefeeds that it is blamed on, ``assigned`` all that it had."""
 
     service: str
     pid: int
     message: str
     running: frozenset[FeedName]
-    epochs: Mapping[FeedName, int]
+    assigned: Mapping[FeedName, Assigned]
 
 
 def write_failure(client: ZooKeeperClient, paths: ZkPaths, name: FeedName, death: ServiceDeath) -> bool:
     """Write to a changefeed's status that its service has died; False: it has rested since, or has said more itself."""
     for _ in range(WRITES_MAX):
         try:
-            node = client.get(paths.changefeed_info(*name))[0]
+            node, info_stat = client.get(paths.changefeed_info(*name))
         except NoNodeError:
             return False
         try:
@@ -49,12 +50,12 @@ def write_failure(client: ZooKeeperClient, paths: ZkPaths, name: FeedName, death
             return False
         try:
             node, stat = client.get(paths.changefeed_status(*name))
-            status, version = decode_changefeed_status(node), int(stat.version)
+            status, version = status_of(decode_changefeed_status(node), int(info_stat.czxid)), int(stat.version)
         except NoNodeError:
             status, version = None, -1
         except CorruptDataError:
             return False
-        failed = _failed(info, status, death, name)
+        failed = _failed(info, int(info_stat.czxid), status, death)
         if failed is None:
             return False
         try:
@@ -69,13 +70,15 @@ def write_failure(client: ZooKeeperClient, paths: ZkPaths, name: FeedName, death
 
 
 def _failed(
-    info: ChangefeedInfo, status: ChangefeedStatus | None, death: ServiceDeath, name: FeedName
+    info: ChangefeedInfo, created_zxid: int, status: ChangefeedStatus | None, death: ServiceDeath
 ) -> ChangefeedStatus | None:
-    epoch = death.epochs.get(name, info.epoch)
-    has_said = status is not None and status.failure is not None and status.failure.epoch == epoch
-    if epoch != info.epoch or has_said:
+    assigned = death.assigned.get((info.namespace, info.changefeed_id))
+    if assigned is not None and (assigned.created_zxid, assigned.epoch) != (created_zxid, info.epoch):
+        return None
+    epoch = info.epoch
+    if status is not None and status.failure is not None and status.failure.epoch == epoch:
         return None
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     failure = SorterFailure(epoch=epoch, code=DIED, message=death.message, time=now, may_heal=True)
     before = status or ChangefeedStatus(state="normal", checkpoint_ts=info.start_ts, resolved_ts=info.start_ts)
-    return replace(before, failure=failure)
+    return replace(before, failure=failure, created_zxid=created_zxid)

@@ -250,9 +250,9 @@ class ServiceFleet(Fleet):
             running = frozenset()
         if known.kill_at_s is not None:
             running = frozenset()  # it was to end: that it took too long is no changefeed's fault
-        epochs = {feed.name: feed.epoch for feed in self._assignments.get(known.service, Assignment()).feeds}
+        assigned = {feed.name: feed for feed in self._assignments.get(known.service, Assignment()).feeds}
         message = f"the sorter service has ended with {how}"
-        self._deaths.append(ServiceDeath(known.service, pid, message, running, epochs))
+        self._deaths.append(ServiceDeath(known.service, pid, message, running, assigned))
 
     def _start(self, known: _Service) -> None:
         name = "sorters" if known.feed is None else f"sorters {'/'.join(known.feed)}"

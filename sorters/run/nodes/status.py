@@ -24,6 +24,7 @@ from schemas.nodes.changefeed import (
     ZkPaths,
     decode_changefeed_status,
     encode_changefeed_status,
+    status_of,
 )
 from schemas.nodes.failures import stopping_ddl
 from schemas.nodes.prologue import Prologue, decode_prologue
@@ -63,6 +64,8 @@ class StatusBoard:
         self._opened: tuple[int, int] | None = None
         """The changefeed's creation and epoch at :meth:`open`: while they stand, nobody has set its checkpoint back.
         None: not opened, or no more ours to write."""
+        self._is_gone = False
+        """The changefeed that was opened is not there any more, though there may be another of its name."""
         self._checkpoint_ts = _NO_TS
         self._entries: list[FeedEntry] = []
         """What sorter services had said of the changefeed at :meth:`open`."""
@@ -88,13 +91,13 @@ class StatusBoard:
         node = self._found(self._prologue_path)
         return node and decode_prologue(node[0])
 
-    def status(self) -> ChangefeedStatus | None:
-        """Return the last status that was written, by whom ever.
+    def status(self, edition: Edition) -> ChangefeedStatus | None:
+        """Return the last status of this creation of the changefeed that was written, by whom ever.
 
         Raises:
             ZooKeeperUnreachableError, CorruptDataError
         """
-        return self._read()
+        return self._read(edition.created_zxid)
 
     @property
     def opened(self) -> ChangefeedStatus | None:
@@ -114,9 +117,9 @@ class StatusBoard:
         Raises:
             ZooKeeperUnreachableError, CorruptDataError
         """
-        self._opened = (edition.created_zxid, info.epoch)
+        self._opened, self._is_gone = (edition.created_zxid, info.epoch), False
         said = self._said(edition.created_zxid)
-        written = self.status()
+        written = self.status(edition)
         if written is not None and written.set_epoch == SET_EPOCH_UNKNOWN:
             # The version that wrote it may have set the checkpoint, under any epoch up to this one.
             written = replace(written, set_epoch=info.epoch)
@@ -181,6 +184,8 @@ class StatusBoard:
         self._checkpoint_ts = max(self._checkpoint_ts, after_ts)
         if self._last is not None and self._last.checkpoint_ts < after_ts:
             self._write(lambda status: status)
+        if self._is_gone:
+            return
         try:
             put_node(self._zookeeper, self._begun_path, epoch, ANSWER_S)
         except NoNodeError:
@@ -214,13 +219,13 @@ class StatusBoard:
             ZooKeeperUnreachableError
         """
         try:
-            while self._opened is not None and self._last is not None:
-                changed = self._kept(change(self._last))
+            while self._opened is not None and self._last is not None and self._is_there(self._opened[0]):
+                changed = self._kept(change(self._last), self._opened)
                 if self._put(changed):
                     self._last = changed
                     return True
                 # The owner has written, or an answer to a write of ours was lost; or the user, and then it is not ours.
-                written, opened = self._read(), self._identity()
+                written, opened = self._read(self._opened[0]), self._identity()
                 if opened is None or (written not in (changed, self._last) and opened != self._opened):
                     self._opened = None
                 self._last = written or self._last
@@ -230,12 +235,21 @@ class StatusBoard:
                 "status is not writable", path=self._status_path, reason=repr(failure)
             ) from failure
 
-    def _kept(self, status: ChangefeedStatus) -> ChangefeedStatus:
+    def _is_there(self, created_zxid: int) -> bool:
+        """Tell whether the changefeed is still the one that was opened. Another of its name has nodes of the same
+        versions: no compare-and-set alone would keep a last cut's end out of its status.
+        """
+        node = self._found(self._info_path)
+        self._is_gone = node is None or int(node[1].czxid) != created_zxid
+        return not self._is_gone
+
+    def _kept(self, status: ChangefeedStatus, opened: tuple[int, int]) -> ChangefeedStatus:
         """Return a status that is not behind what we have reached, whatever another has written."""
         checkpoint_ts = max(status.checkpoint_ts, self._checkpoint_ts)
-        kept = replace(status, checkpoint_ts=checkpoint_ts, resolved_ts=max(status.resolved_ts, checkpoint_ts))
-        if kept.set_epoch == SET_EPOCH_UNKNOWN and self._opened is not None:  # an owner of another version has written
-            kept = replace(kept, set_epoch=self._opened[1])
+        resolved_ts = max(status.resolved_ts, checkpoint_ts)
+        kept = replace(status, checkpoint_ts=checkpoint_ts, resolved_ts=resolved_ts, created_zxid=opened[0])
+        if kept.set_epoch == SET_EPOCH_UNKNOWN:  # an owner of another version has written
+            kept = replace(kept, set_epoch=opened[1])
         return kept
 
     def _put(self, status: ChangefeedStatus) -> bool:
@@ -256,10 +270,10 @@ class StatusBoard:
         except (KazooException, KazooTimeoutError) as failure:
             raise ZooKeeperUnreachableError("changefeed is not readable", path=path, reason=repr(failure)) from failure
 
-    def _read(self) -> ChangefeedStatus | None:
+    def _read(self, created_zxid: int) -> ChangefeedStatus | None:
         node = self._found(self._status_path)
         self._version = node and int(node[1].version)
-        return node and decode_changefeed_status(node[0])
+        return node and status_of(decode_changefeed_status(node[0]), created_zxid)
 
     def _said(self, created_zxid: int) -> list[FeedEntry]:
         """Return what services say of this changefeed; asked before the status, into which it may be folded meanwhile.

@@ -58,7 +58,7 @@ from schemas.rawlog.images import ImageMode, KeyRange
 from sorters.core.cut.beginning import BegunEpoch, decode_begun, encode_begun
 from sorters.core.cut.topic_counts import TopicCount, decode_counts, encode_counts
 from sorters.core.lake.resync import LakeResync
-from sorters.run.nodes.status import StatusBoard
+from sorters.run.nodes.status import Edition, StatusBoard
 from sorters.spark.backlog.query_folder import Folder, epoch_offsets
 from tests.support.control.odd_nodes import BAD, GOOD, INFO, PATHS, STATUS, UPSTREAM, WRONG, odd, raw, session_with
 from tests.support.sources.hostile import only_coded
@@ -205,7 +205,7 @@ def test_owner_and_api_go_on_with_the_other_changefeeds_whatever_one_holds(info:
     assert "good" in [read.changefeed_id for read in ChangefeedStore(session, PATHS).list()]
     board = StatusBoard(session.client, PATHS, "default", "bad")
     only_coded(lambda _: board.info(), b"")
-    only_coded(lambda _: board.status(), b"")
+    only_coded(lambda _: board.status(Edition(1, 0)), b"")
 
 
 @pytest.mark.parametrize("part", ["info", "status", "applied", "prologue"])

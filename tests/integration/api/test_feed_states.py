@@ -69,7 +69,7 @@ class World:
         """Open the board as a run of the sorter does; return its epoch."""
         stored = self.board.info()
         assert stored is not None
-        assert wants_sorter(stored[0], self.board.status())
+        assert wants_sorter(stored[0], self.board.status(stored[1]))
         self.board.open(*stored)
         return stored[0].epoch
 

@@ -23,7 +23,7 @@ from schemas.nodes.service_paths import ServicePaths
 from schemas.sink.topic import life_of
 from schemas.sink_figures import SinkFigures
 from sorters.core.cut.beginning import BegunEpoch, decode_begun, encode_begun
-from sorters.run.nodes.status import StatusBoard
+from sorters.run.nodes.status import Edition, StatusBoard
 from tests.support.control.lasting_session import lasting_session
 from tests.support.processes.service_progress import WrittenProgress, entry
 
@@ -109,7 +109,7 @@ def test_sorter_by_hand_goes_on_from_where_a_service_was(cluster: Cluster) -> No
     board, checkpoint_ts = cluster.opened("cf")
     assert (checkpoint_ts, decode_begun(board.begun())) == (149, BegunEpoch("tidebus.u.frontier", Ts(130), 20, 25))
     board.report(resolved_ts=Ts(160))
-    status = board.status()
+    status = board.status(Edition(zxid, 0))
     assert status is not None
     assert status.checkpoint_ts == 149, "what the service has reached is the sorter's own to write now"
 

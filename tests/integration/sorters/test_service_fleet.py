@@ -85,8 +85,10 @@ class World:
         self.control.store.create(request, RetainedFrontier(Ts(50), Ts(200)))
 
     def assign(self, *names: str, dedicated: str = "") -> None:
+        info = {name: self.session.client.get(self.paths.changefeed_info("default", name))[1] for name in names}
         feeds = tuple(
-            Assigned(namespace="default", changefeed_id=name, created_zxid=1, epoch=0, revision=1) for name in names
+            Assigned(namespace="default", changefeed_id=name, created_zxid=info[name].czxid, epoch=0, revision=1)
+            for name in names
         )
         assignment = Assignment(feeds=feeds, dedicated=(("default", dedicated),) if dedicated else ())
         path, node = self.nodes.assignment(self.fleet.service_id), encode_assignment(assignment)

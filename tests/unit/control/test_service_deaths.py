@@ -44,9 +44,7 @@ def test_death_is_told_of_the_changefeeds_that_can_be_read_and_assignments_are_t
     nobody: Any = None
     fleet = ServiceFleet(PATHS, nobody, nobody, ("tidebus",), SorterSettings(data_dir=Path("unused")))
     running = frozenset(("default", name) for name in FEEDS)
-    fleet._deaths.append(
-        ServiceDeath(fleet.service_id, 1, "the sorter service has ended", running, dict.fromkeys(running, 0))
-    )
+    fleet._deaths.append(ServiceDeath(fleet.service_id, 1, "the sorter service has ended", running, {}))
     fleet._services[fleet.service_id].start_at_s = float("inf")
     assigned = Assigned(namespace="default", changefeed_id="good", created_zxid=1, epoch=0, revision=1)
     made.client.put(

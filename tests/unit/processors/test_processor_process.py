@@ -80,7 +80,7 @@ class ZooKeeper:
     def change(self) -> None:
         self.version += 1
 
-    def fail(self, error: BusError, _: int) -> None:
+    def fail(self, error: BusError, _: Wanted) -> None:
         self.failed.append(error)
 
 

@@ -159,6 +159,7 @@ def test_record_of_the_release_before_is_read(name: str, decode: Callable[[bytes
         ("info", encode_changefeed_info(replace(INFO, safe_until_ts=Ts(9))), {"time_zone", "safe_until_ts"}),
         ("info", encode_changefeed_info(replace(INFO, source_id=2)), {"time_zone", "source_id"}),
         ("status", encode_changefeed_status(replace(STATUS, set_epoch=2)), {*STATUS_FIGURES, "set_epoch"}),
+        ("status", encode_changefeed_status(replace(STATUS, created_zxid=9)), {*STATUS_FIGURES, "created_zxid"}),
         ("status-failed", encode_changefeed_status(FAILED), STATUS_FIGURES),
         ("status-failed", encode_changefeed_status(ERROR_DDL), {*STATUS_FIGURES, "error_ddl"}),
         ("status-failed", encode_changefeed_status(FAILURE_DDL), {*STATUS_FIGURES, "failure_ddl"}),

@@ -365,7 +365,8 @@ class HostedFeed:
         entry, self._entry = self._entry, None
         if entry is None:
             return
-        self._report(entry)
+        if not self._report(entry) and not entry.begun:
+            return  # it is the only word
         try:
             if entry.begun:
                 self._board.begin(entry.begun.encode(), entry.checkpoint_ts)
@@ -373,14 +374,15 @@ class HostedFeed:
         except (ZooKeeperUnreachableError, SorterLockLostError) as failure:
             log.warning("entry stays", extra={**self._names, "reason": str(failure)})
 
-    def _report(self, entry: FeedEntry) -> None:
-        self._board.report(
+    def _report(self, entry: FeedEntry) -> bool:
+        is_said = self._board.report(
             checkpoint_ts=entry.checkpoint_ts,
             resolved_ts=entry.resolved_ts,
             last_synced_ts=entry.last_synced_ts,
             **status_counts(entry),
         )
         self._reported_s = time.monotonic()
+        return is_said
 
     def _tell(self, error: BusError, info: ChangefeedInfo) -> None:
         """Write down what a run has failed with: as long as that is not done, nobody can decide on it."""

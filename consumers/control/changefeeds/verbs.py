@@ -212,8 +212,8 @@ class ChangefeedControl:
                 safe_until_ts=max(info.safe_until_ts, safe_until_ts or Ts(0)),
                 source_id=info.source_id if source_id is None else source_id,
             )
-            # Who pauses leaves the status to the sorter, which may just have finished a batch, and to the owner.
-            shown = status if status is None or feed.state == "stopped" else _resumed(status, feed)
+            # Who pauses leaves the status to the sorter, which is about to end a cut, and to the owner.
+            shown = None if status is None or feed.state == "stopped" else _resumed(status, feed)
             if shown is not None and isinstance(message, Resume) and message.overwrite_checkpoint_ts is not None:
                 shown = replace(shown, set_epoch=feed.epoch)
             if self._write(stored, changed, shown):
@@ -246,7 +246,9 @@ class ChangefeedControl:
         status: ChangefeedStatus | None,
         imaged: Collection[TableId] = (),
     ) -> bool:
-        """Write both nodes, and ask for images; False: another has written since they were read."""
+        """Write both nodes (``status`` None: it stays), and ask for images; False: another has written since they were
+        read.
+        """
         namespace, changefeed_id = info.namespace, info.changefeed_id
         with self._session.requests("changing a changefeed") as client:
             images = self._asking(client, (namespace, changefeed_id), imaged) if imaged else None
@@ -260,6 +262,8 @@ class ChangefeedControl:
                     transaction.create(path, node)
                 else:
                     transaction.set_data(path, node, stored.status_version)
+            elif stored.status_version is not None:
+                transaction.check(path, stored.status_version)
             if images is not None:
                 images(transaction)
             results = transaction.commit()

@@ -62,7 +62,7 @@ class StatusBoard:
         self._version: int | None = None
         """The version of the status node as we know it; None: it is not there."""
         self._opened: tuple[int, int] | None = None
-        """The changefeed's creation and epoch at :meth:`open`: while they stand, nobody has set its checkpoint back.
+        """The changefeed's creation and epoch at :meth:`open`: a checkpoint that was set since is of a higher epoch.
         None: not opened, or no more ours to write."""
         self._is_gone = False
         """The changefeed that was opened is not there any more, though there may be another of its name."""
@@ -133,22 +133,25 @@ class StatusBoard:
         self._checkpoint_ts = self._last.checkpoint_ts
         return self._checkpoint_ts
 
-    def report(self, *, checkpoint_ts: Ts = _NO_TS, resolved_ts: Ts = _NO_TS, **figures: Any) -> None:
-        """Write how far it is. ``figures`` are further fields of :class:`ChangefeedStatus`, by name.
+    def report(self, *, checkpoint_ts: Ts = _NO_TS, resolved_ts: Ts = _NO_TS, **figures: Any) -> bool:
+        """Write how far it is; False: ZooKeeper does not answer, and what was said elsewhere of it must stay.
+        ``figures`` are further fields of :class:`ChangefeedStatus`, by name.
 
         A status that ZooKeeper does not take is only a late one: the next brings the same news, and a checkpoint that
-        is behind repeats rows and loses none. One that another has written over since :meth:`open` is not ours to
-        write any more: a user has resumed from another checkpoint, and the epoch of the changefeed says so too.
+        is behind repeats rows and loses none. One that a user has resumed from another checkpoint since :meth:`open`
+        is not ours to write any more; after a pause it is, for the end of the last cut.
         """
         self._checkpoint_ts = max(self._checkpoint_ts, checkpoint_ts)
         try:
             if not self._write(
                 lambda status: replace(status, resolved_ts=max(status.resolved_ts, resolved_ts), **figures)
             ):
-                # As after a pause, whose state stands there now, or where a user has resumed from another checkpoint.
+                # As where a user has resumed from another checkpoint.
                 log.info("status was written by another", extra={"path": self._status_path})
         except ZooKeeperUnreachableError as failure:
             log.warning("status not written", extra={"path": self._status_path, "reason": str(failure)})
+            return False
+        return True
 
     def begun(self) -> bytes | None:
         """Return what the changefeed's sorters have begun last, by the checkpoint that it leans on; None: nothing yet.
@@ -224,9 +227,11 @@ class StatusBoard:
                 if self._put(changed):
                     self._last = changed
                     return True
-                # The owner has written, or an answer to a write of ours was lost; or the user, and then it is not ours.
-                written, opened = self._read(self._opened[0]), self._identity()
-                if opened is None or (written not in (changed, self._last) and opened != self._opened):
+                # The owner has written, or an answer to a write of ours was lost; or the user, and then it may not be
+                # ours.
+                written, current = self._read(self._opened[0]), self._identity()
+                is_as_known = written in (changed, self._last) or current == self._opened
+                if current is None or not (is_as_known or _is_moved_on(written, self._opened[1])):
                     self._opened = None
                 self._last = written or self._last
             return False
@@ -290,3 +295,8 @@ class StatusBoard:
     def _identity(self) -> tuple[int, int] | None:
         current = self.info()
         return current and (current[1].created_zxid, current[0].epoch)
+
+
+def _is_moved_on(written: ChangefeedStatus | None, epoch: int) -> bool:
+    """Tell whether a status of a later epoch goes on from where the run under ``epoch`` comes to."""
+    return written is not None and written.set_epoch <= epoch

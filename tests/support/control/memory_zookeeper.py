@@ -176,11 +176,11 @@ class MemoryZooKeeper:
 
         return self._answered("create", path, ask)
 
-    def set_async(self, path: str, value: bytes, version: int) -> _Answer:
+    def set_async(self, path: str, value: bytes, version: int = -1) -> _Answer:
         def ask() -> Any:
             if path not in self.nodes:
                 raise NoNodeError
-            if version != self.nodes[path].version:
+            if version not in (-1, self.nodes[path].version):
                 raise BadVersionError
             self.write({path: value})
             return self._stat(path)

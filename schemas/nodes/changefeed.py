@@ -69,6 +69,11 @@ class ChangefeedInfo:
     source_id: int = SOURCE_ID_DEFAULT
     """The upstream's ``tidb_source_id`` as PD had it when the changefeed was created or last resumed: what rows at a
     TiDB are marked with, so that the way back leaves them out. The release before drops it likewise."""
+    life_epoch: int = 0
+    """The epoch when a user set the checkpoint to a ts at which a life of the changefeed had begun before: tells this
+    one from that. 0: its start_ts does."""
+    former_starts: tuple[Ts, ...] = ()
+    """Where lives before this one have begun that no ``life_epoch`` tells apart."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,6 +234,8 @@ def encode_changefeed_info(info: ChangefeedInfo) -> bytes:
             "time_zone": info.time_zone,
             **({"safe_until_ts": info.safe_until_ts} if info.safe_until_ts else {}),
             **({"source_id": info.source_id} if info.source_id != SOURCE_ID_DEFAULT else {}),
+            **({"life_epoch": info.life_epoch} if info.life_epoch else {}),
+            **({"former_starts": info.former_starts} if info.former_starts else {}),
         }
     ).encode()
 
@@ -266,6 +273,8 @@ def decode_changefeed_info(node: bytes) -> ChangefeedInfo:
             time_zone=read_text(raw.get("time_zone", noted_zone(read_text(raw.get("create_time", ""))))),
             safe_until_ts=_ts(raw.get("safe_until_ts", 0)),
             source_id=_count(raw.get("source_id", SOURCE_ID_DEFAULT)),
+            life_epoch=_count(raw.get("life_epoch", 0)),
+            former_starts=tuple(_ts(start) for start in raw.get("former_starts", ())),
         )
     except (ValueError, KeyError, TypeError) as error:
         # The node itself stays out of the error: it may hold passwords.

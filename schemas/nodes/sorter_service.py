@@ -71,6 +71,8 @@ class ServiceInfo:
     """Its changefeeds stop below barriers of table images, as frontier records say."""
     knows_prologues: bool = False
     """Its changefeeds run their prologue before the upstream's raw log, as their nodes say."""
+    knows_lives: bool = False
+    """It tells lives of a changefeed that begin at the same ts apart."""
     spark: SparkFigures = SparkFigures()
     """As it has said at most some seconds ago."""
 
@@ -236,6 +238,7 @@ def decode_service(node: bytes) -> ServiceInfo:
             # Absent from nodes of earlier versions.
             knows_images=raw.get("knows_images") is True,
             knows_prologues=raw.get("knows_prologues") is True,
+            knows_lives=raw.get("knows_lives") is True,
             spark=_spark_figures(raw.get("spark", {})),
         )
     except (KeyError, TypeError, ValueError) as error:

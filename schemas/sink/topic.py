@@ -12,7 +12,7 @@ import zlib
 
 from schemas.config.settings import ChangefeedConfig
 from schemas.config.sink.kafka import KafkaConfig
-from schemas.config.sink.schemes import sink_scheme
+from schemas.config.sink.schemes import is_lake_scheme, sink_scheme
 from schemas.config.sink.sink_uri import DATABASE_SCHEMES, TOPIC_LENGTH_MAX
 from schemas.config.sink.storage import STORAGE_SCHEMES
 from schemas.nodes.changefeed import ChangefeedInfo
@@ -30,7 +30,8 @@ much, and no server takes a statement of more (``max_allowed_packet``)."""
 
 def life_of(info: ChangefeedInfo) -> str:
     """Return what tells this life of the changefeed from others of its name."""
-    return f"{info.start_ts}-{zlib.crc32(info.create_time.encode()):08x}"
+    life = f"{info.start_ts}-{zlib.crc32(info.create_time.encode()):08x}"
+    return f"{life}-{info.life_epoch}" if info.life_epoch else life
 
 
 def sink_topic(info: ChangefeedInfo) -> str:
@@ -50,6 +51,11 @@ def destination_feed(cluster: str, info: ChangefeedInfo) -> str:
 def has_processors(sink_uri: str) -> bool:
     """Tell from a changefeed's sink URI whether processors write to its destination."""
     return sink_scheme(sink_uri) in (*DATABASE_SCHEMES, *STORAGE_SCHEMES)
+
+
+def names_by_life(sink_uri: str) -> bool:
+    """Tell from a changefeed's sink URI whether its life names what is written: a topic between, or lake tables."""
+    return has_processors(sink_uri) or is_lake_scheme(sink_scheme(sink_uri))
 
 
 def writes_own_topic(config: ChangefeedConfig) -> bool:

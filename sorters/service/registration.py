@@ -36,6 +36,7 @@ def service_info(service: str, master: str, dedicated: str) -> ServiceInfo:
         dedicated=dedicated,
         knows_images=True,
         knows_prologues=True,
+        knows_lives=True,
     )
 
 

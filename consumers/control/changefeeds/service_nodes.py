@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 from consumers.control.changefeeds.pins import Pins, decode_pins, pins_path
+from edges.zookeeper.client import ZooKeeperClient
 from edges.zookeeper.node_cache import Node, NodeCache
+from edges.zookeeper.nodes import read_node
 from edges.zookeeper.session import Session
 from schemas.errors import CorruptDataError
 from schemas.nodes.changefeed import ZkPaths
@@ -54,6 +56,24 @@ class StoredServices:
             for feed in assignment.feeds:
                 youngest[feed.name] = max(youngest.get(feed.name, (-1, "")), (feed.revision, service))
         return {name: service for name, (_, service) in youngest.items()}
+
+
+def read_services(client: ZooKeeperClient, paths: ServicePaths) -> list[ServiceInfo]:
+    """Return the services that are registered, asked of ZooKeeper once; those that do not decode are left out.
+
+    Raises:
+        KazooException, KazooTimeoutError
+    """
+    infos = []
+    folder = read_node(client, paths.services)
+    for name in [] if folder is None else client.get_children(paths.services):
+        path = paths.service(name)
+        node = read_node(client, path)
+        try:
+            infos += [] if node is None else [decode_service(node[0])]
+        except CorruptDataError as error:
+            log.error("node of a sorter service is not readable", extra={"path": path, "error": str(error)})
+    return infos
 
 
 class ReadsServices(Protocol):

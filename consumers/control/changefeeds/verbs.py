@@ -19,8 +19,10 @@ from consumers.control.changefeeds.config_change import UpdateRefusedError as Up
 from consumers.control.changefeeds.config_change import configured as configured
 from consumers.control.changefeeds.image_requests import asked_for
 from consumers.control.changefeeds.kept_settings import readable_part
+from consumers.control.changefeeds.service_nodes import read_services
 from consumers.control.changefeeds.store import ChangefeedNotFoundError, ChangefeedStore
 from consumers.control.core.changefeeds.errors import FeedError, needs_checkpoint
+from consumers.control.core.changefeeds.lives import in_new_life
 from consumers.control.core.changefeeds.state import Feed, Pause, RemoveFeed, Resume, step
 from edges.secrets import SecretKeyError, decode_info, encode_info
 from edges.zookeeper.client import Transaction, ZooKeeperClient
@@ -41,8 +43,10 @@ from schemas.nodes.changefeed import (
 )
 from schemas.nodes.changefeed import state_of as state_of  # callers of the verbs have it from here
 from schemas.nodes.prologue import decode_prologue
+from schemas.nodes.service_paths import ServicePaths
 from schemas.nodes.sorter_service import FeedName, with_progress
 from schemas.rawlog.images import ImageMode
+from schemas.sink.topic import names_by_life
 
 log = logging.getLogger(__name__)
 
@@ -113,7 +117,8 @@ class ChangefeedControl:
         Raises:
             ChangefeedNotFoundError: there is none.
             ConfigError: the checkpoint is not below its target-ts.
-            ResumeRefusedError: after what it has failed with it needs another checkpoint.
+            ResumeRefusedError: after what it has failed with it needs another checkpoint; or it had this one before,
+                which a sorter service of an older version does not tell apart.
             BusError: ZooKeeper failed.
         """
         return self._take(changefeed_id, namespace, Resume(overwrite_checkpoint_ts), safe_until_ts, source_id)
@@ -204,22 +209,42 @@ class ChangefeedControl:
                 log.info("changefeed stays as it is", extra={"changefeed": changefeed_id, "state": feed.state})
                 return feed
             _check_target(feed)
+            is_overwritten = isinstance(message, Resume) and message.overwrite_checkpoint_ts is not None
+            lived = in_new_life(info, feed.start_ts, feed.epoch) if is_overwritten else info
+            if lived.life_epoch != info.life_epoch:
+                self._check_life(lived)
             changed = replace(
-                info,
+                lived,
                 desired_state="stopped" if feed.state == "stopped" else "normal",
                 epoch=feed.epoch,
-                start_ts=feed.start_ts,
                 safe_until_ts=max(info.safe_until_ts, safe_until_ts or Ts(0)),
                 source_id=info.source_id if source_id is None else source_id,
             )
             # Who pauses leaves the status to the sorter, which is about to end a cut, and to the owner.
             shown = None if status is None or feed.state == "stopped" else _resumed(status, feed)
-            if shown is not None and isinstance(message, Resume) and message.overwrite_checkpoint_ts is not None:
+            if shown is not None and is_overwritten:
                 shown = replace(shown, set_epoch=feed.epoch)
             if self._write(stored, changed, shown):
                 extra = {"changefeed": changefeed_id, "state": feed.state, "checkpoint_ts": feed.checkpoint_ts}
                 log.info("changefeed changed its state", extra=extra)
                 return feed
+
+    def _check_life(self, info: ChangefeedInfo) -> None:
+        """Let no version run a life that would take it for the one that began at the same ts."""
+        if not info.life_epoch or not names_by_life(info.sink_uri):
+            return
+        with self._session.requests("looking for older sorter services") as client:
+            services = read_services(client, ServicePaths(self._paths))
+        old = sorted(service.service for service in services if not service.knows_lives)
+        if old:
+            raise ResumeRefusedError(
+                "the changefeed has begun at this ts before, and a sorter service of an older version, which would go "
+                "on with what it wrote then, is there: end the upgrade first, or take another overwrite-checkpoint-ts "
+                "(one below will do)",
+                changefeed=info.changefeed_id,
+                overwrite_checkpoint_ts=info.start_ts,
+                services=", ".join(old),
+            )
 
     def _read(self, changefeed_id: str, namespace: str) -> _Stored:
         with self._session.requests("reading a changefeed") as client:

@@ -23,7 +23,10 @@ from consumers.control.log.raw_log import RetainedFrontier
 from schemas.errors import ConfigError
 from schemas.ids import TableId, Ts, UpstreamId
 from schemas.nodes.changefeed import ChangefeedError, ChangefeedStatus, ZkPaths
+from schemas.nodes.service_paths import ServicePaths
+from schemas.nodes.sorter_service import ServiceInfo, encode_service
 from schemas.rawlog.images import ImageMode
+from schemas.sink.topic import sink_topic
 from sorters.log.failures import KafkaUnreachableError
 from sorters.run.nodes.status import StatusBoard
 from tests.support.control.changefeed_status import write_status
@@ -127,6 +130,37 @@ def test_control_resume_with_another_checkpoint_is_where_the_sorter_goes_on(
     assert opened(board) == 120
     board.report(checkpoint_ts=Ts(130))
     assert control.store.status("cf").checkpoint_ts == 130  # type: ignore[union-attr]
+
+
+def test_control_resume_from_where_it_began_begins_another_life_unless_an_older_service_is_there(
+    control: ChangefeedControl, stack: Addresses, paths: ZkPaths
+) -> None:
+    """Such a service would go on with the topic of the former life, whose rows up to where it came are applied."""
+    request = ChangefeedRequest(
+        upstream=UpstreamId("u"), sink_uri="mysql://h/", config={}, changefeed_id="db", start_ts=Ts(100)
+    )
+    first = control.store.create(request, RetainedFrontier(Ts(50), Ts(200)))
+    control.pause("db")
+    service = ServiceInfo(service="old", host="h", pid=1, version="0.1.0", started_at_s=0, master="local[1]")
+    path = ServicePaths(paths).service("old")
+    with lasting_session(stack.zookeeper_access) as session:
+        session.client.create(path, encode_service(service), makepath=True)
+        with pytest.raises(ResumeRefusedError, match="older version") as caught:
+            control.resume("db", overwrite_checkpoint_ts=Ts(100))
+        assert caught.value.fields == {"changefeed": "db", "overwrite_checkpoint_ts": 100, "services": "old"}
+        assert control.store.get("db").desired_state == "stopped"
+        control.resume("db", overwrite_checkpoint_ts=Ts(90))
+        control.pause("cf")
+        control.resume("cf", overwrite_checkpoint_ts=Ts(100))  # of a Kafka sink the life names nothing
+        session.client.set(path, encode_service(replace(service, knows_lives=True)))
+    control.pause("db")
+    control.resume("db", overwrite_checkpoint_ts=Ts(100))
+    again = control.store.get("db")
+    assert (again.start_ts, again.life_epoch, first.life_epoch) == (100, 2, 0)
+    assert sink_topic(again) == f"{sink_topic(first)}-2"
+    control.pause("db")
+    control.resume("db")
+    assert sink_topic(control.store.get("db")) == sink_topic(again), "no checkpoint was set"
 
 
 def test_control_keeps_up_to_which_ts_a_database_may_have_rows_and_only_raises_it(control: ChangefeedControl) -> None:

@@ -35,6 +35,8 @@ def test_changefeed_info_encoded_then_decoded_is_the_same(
         config={"sink": {"dispatchers": [{"matcher": ["a.*"], "topic": topic}]}},
         start_ts=Ts(start_ts),
         target_ts=None if target_ts is None else Ts(target_ts),
+        life_epoch=start_ts,
+        former_starts=(Ts(start_ts), Ts(7)),
     )
     assert decode_changefeed_info(encode_changefeed_info(info)) == info
 

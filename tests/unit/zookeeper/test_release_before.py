@@ -158,6 +158,11 @@ def test_record_of_the_release_before_is_read(name: str, decode: Callable[[bytes
         ("info", encode_changefeed_info(INFO), {"time_zone"}),
         ("info", encode_changefeed_info(replace(INFO, safe_until_ts=Ts(9))), {"time_zone", "safe_until_ts"}),
         ("info", encode_changefeed_info(replace(INFO, source_id=2)), {"time_zone", "source_id"}),
+        (
+            "info",
+            encode_changefeed_info(replace(INFO, life_epoch=2, former_starts=(Ts(T),))),
+            {"time_zone", "life_epoch", "former_starts"},
+        ),
         ("status", encode_changefeed_status(replace(STATUS, set_epoch=2)), {*STATUS_FIGURES, "set_epoch"}),
         ("status", encode_changefeed_status(replace(STATUS, created_zxid=9)), {*STATUS_FIGURES, "created_zxid"}),
         ("status-failed", encode_changefeed_status(FAILED), STATUS_FIGURES),

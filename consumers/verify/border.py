@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import pymysql
 
 from consumers.processors.apply.connection import Connect, Connection, execute, select
+from consumers.processors.apply.destination import UNDER_WAY
 from consumers.processors.apply.errors import general_error
 from consumers.verify.errors import NothingAppliedError, TableInMotionError
 from schemas.ids import Ts
@@ -82,7 +83,7 @@ def _borders(connection: Connection, feed: str) -> tuple[Border, ...]:
     if not rows:
         raise NothingAppliedError("no processor has begun at this destination", feed=feed)
     # A DDL runs in no transaction: it may show already, or half, while its position does not.
-    if any(state == "begun" for (state,) in select(connection, _DDL_STATE, (feed,))):
+    if any(state in UNDER_WAY for (state,) in select(connection, _DDL_STATE, (feed,))):
         raise TableInMotionError("a DDL is under way at the destination", feed=feed)
     return tuple(_border(bytes(position)) for _, position in rows)
 

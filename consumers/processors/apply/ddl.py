@@ -3,10 +3,12 @@
 **Asked before repeated.** BEGIN keeps a fingerprint of what the DDL is about: how the server itself writes the schema
 and the tables down (``SHOW CREATE``), and for EXCHANGE PARTITION, which leaves all that as it was, a checksum of the
 plain table's rows (``CHECKSUM TABLE``, which TiDB does not know: there the plain table gets the partition's id). A
-processor that finds a DDL begun compares: if it looks otherwise now, and nothing lacks that the DDL leaves behind, as
-far as names tell (:mod:`consumers.processors.apply.already_so`), the DDL has run. If it looks the same, running it
-(again) does no harm: it has not run, or it changes nothing that a second time would spoil (TRUNCATE TABLE: no partition
-has written a row behind it yet).
+processor that finds a DDL begun compares: if it looks the same now, running it (again) does no harm: it has not run, or
+it changes nothing that a second time would spoil (TRUNCATE TABLE: no partition has written a row behind it yet). If it
+looks otherwise, that may be for the DDL or for who has mended what stood in its way: names tell whether what the DDL
+leaves behind is there (:mod:`consumers.processors.apply.already_so`), and one that sets what no name tells is run once
+more, as it does no harm either. Of the rest that it looks otherwise says that it has run, unless the destination has
+refused it before, which is noted: then only the operator knows.
 
 **One at a time.** The session that runs a DDL holds a named lock. A server goes on with a DDL whose client is gone; the
 next processor waits for the lock then. A session that holds the lock and does nothing belongs to a processor that was
@@ -32,7 +34,15 @@ from collections.abc import Callable, Collection, Mapping
 
 import pymysql
 
-from consumers.processors.apply.already_so import is_already_so, warn_of_passing, what_is_unknown, what_lacks
+from consumers.processors.apply.already_so import (
+    Outcome,
+    is_already_so,
+    outcome,
+    warn_of_passing,
+    what_happens_once,
+    what_is_unknown,
+    what_lacks,
+)
 from consumers.processors.apply.connection import Connection, execute, is_tidb, select
 from consumers.processors.apply.ddl_jobs import read_clock, read_jobs
 from consumers.processors.apply.ddl_session import set_up
@@ -122,8 +132,7 @@ class DdlRunner:
             raise StoppedError("told to stop while an index is built")
         connection = self.destination.connect()
         try:
-            before, noted_s = fingerprint(connection, mark.ddl), read_clock(connection)
-            self.destination.note_ddl(connection, mark.position, mark.ddl.query, before, noted_s)
+            self._note(connection, mark)
         except pymysql.MySQLError as error:
             raise self._failed(error, mark) from error
         finally:
@@ -133,7 +142,8 @@ class DdlRunner:
         """Tell whether a DDL that an earlier processor has begun has run; one that is under way is waited for.
 
         Raises:
-            DdlRefusedError: it was under way, and was called off.
+            DdlRefusedError: it was under way, and was called off; or it was refused, and whether somebody has done it
+                by hand cannot be told.
             ProcessorReplacedError, DestinationUnreachableError, DestinationRefusedError
         """
         if mark.ddl.step is not None:
@@ -142,11 +152,17 @@ class DdlRunner:
         try:
             self._lock(connection)
             self.destination.check_revision(connection)
-            before, noted_s = self.destination.noted(connection)
-            if self._job_done(connection, mark, noted_s):
+            noted = self.destination.noted(connection)
+            if self._job_done(connection, mark, noted.noted_s):
                 return True
-            # What stood in its way may be gone by now: that looks otherwise, too.
-            return not is_as_before(connection, mark.ddl, before) and not what_lacks(connection, mark.ddl)
+            is_as_it_was = is_as_before(connection, mark.ddl, noted.before)
+            became = Outcome.NOT_DONE if is_as_it_was else outcome(connection, mark.ddl, noted.before)
+            if became is Outcome.UNKNOWN and noted.was_refused:
+                raise _not_told(mark)
+            if became is Outcome.NOT_DONE and (noted.was_refused or not is_as_it_was):
+                # What it looks like from here on is as it was mended, and no refusal is heard yet.
+                self._note(connection, mark)
+            return became is not Outcome.NOT_DONE
         except pymysql.MySQLError as error:
             raise self._failed(error, mark) from error
         finally:
@@ -164,6 +180,18 @@ class DdlRunner:
         if builds_apart(mark.ddl):
             self._apart = mark.position
             return
+        try:
+            self._run(mark)
+        except DdlRefusedError:
+            if mark.ddl.step is None:
+                self.destination.connected(self.destination.note_refusal)
+            raise
+
+    def _note(self, connection: Connection, mark: DdlMark) -> None:
+        before, noted_s = fingerprint(connection, mark.ddl), read_clock(connection)
+        self.destination.note_ddl(connection, mark.position, mark.ddl.query, before, noted_s)
+
+    def _run(self, mark: DdlMark) -> None:
         connection = self.destination.connect()
         try:
             self._lock(connection)
@@ -191,6 +219,7 @@ class DdlRunner:
             self._lock(connection, what)
             self.destination.check_revision(connection)
             is_there = not is_as_before(connection, index.ddl, index.before)
+            is_there = is_there and outcome(connection, index.ddl, index.before) is not Outcome.NOT_DONE
             if not (is_there or self._job_done(connection, mark, index.noted_s)):
                 self._query(connection, mark)
         except pymysql.MySQLError as error:
@@ -225,7 +254,7 @@ class DdlRunner:
                 return False
             self._lock(connection, what)
             self.destination.check_revision(connection)
-            noted_s = self.destination.noted(connection)[1] if noted_s is None else noted_s
+            noted_s = self.destination.noted(connection).noted_s if noted_s is None else noted_s
             return self._job_done(connection, mark, noted_s, was_said=True)
         except pymysql.MySQLError as error:
             raise self._failed(error, mark) from error
@@ -266,10 +295,12 @@ class DdlRunner:
         """
         connection = self.destination.connect()
         try:
-            before, noted_s = self.destination.noted(connection) if mark.position == self._apart else (None, 0)
+            noted = self.destination.noted(connection) if mark.position == self._apart else None
             if mark.ddl.step is None:
                 end_notes(connection, self.destination.feed, mark.ddl)
-            apart = None if before is None else IndexDdl(mark.position, mark.start_ts, mark.ddl, before, noted_s)
+            apart = None
+            if noted is not None and noted.before is not None:
+                apart = IndexDdl(mark.position, mark.start_ts, mark.ddl, noted.before, noted.noted_s)
             self.destination.pass_ddl(connection, mark.position, next_offsets, apart)
         except pymysql.MySQLError as error:
             raise self._failed(error, mark) from error
@@ -323,6 +354,16 @@ def _refused(mark: DdlMark, **why: object) -> DdlRefusedError:
         **_where(mark),
         start_ts=mark.start_ts,
         **why,
+    )
+
+
+def _not_told(mark: DdlMark) -> DdlRefusedError:
+    return DdlRefusedError(
+        "a ddl was refused, and the destination has been changed since; nothing tells whether the ddl has been done by "
+        "hand: do it if it has not been, and skip it by its start_ts in filter.ignore-txn-start-ts",
+        **_where(mark),
+        start_ts=mark.start_ts,
+        not_known=what_happens_once(mark.ddl),
     )
 
 

@@ -66,12 +66,18 @@ TABLES = (
         PRIMARY KEY (feed, position)
     )""",
 )
+UNDER_WAY = ("begun", "refused")
+"""States of a DDL that is not done."""
 _NOT_OF_CHARSET = 1366
 """A text that the column's character set does not have."""
 _NAMES = ("changefeed", "position", "index_ddl")
 _DDL_BEGUN = (
     "UPDATE tidebus.changefeed SET ddl_state = 'begun', ddl_position = %s, ddl_query = %s, ddl_before = %s,"
     " updated_at = COALESCE(FROM_UNIXTIME(%s), CURRENT_TIMESTAMP) WHERE feed = %s AND revision = %s"
+)
+_DDL_REFUSED = (
+    "UPDATE tidebus.changefeed SET ddl_state = 'refused', updated_at = updated_at"
+    " WHERE feed = %s AND revision = %s AND ddl_state = 'begun'"
 )
 _LEAD = (
     "UPDATE tidebus.changefeed SET revision = %s, opened = opened + 1, updated_at = updated_at"
@@ -93,6 +99,18 @@ class PartitionPosition:
 
     position: bytes
     next_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class NotedDdl:
+    """What is kept of the DDL that was noted last."""
+
+    before: str | None
+    """What the destination looked like before it."""
+    noted_s: int
+    """When it was noted (Unix time)."""
+    was_refused: bool
+    """The destination has not taken it when it was said last."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,7 +209,7 @@ class DatabaseDestination:
         connection.commit()
         sql = "SELECT ddl_position, ddl_state, syncpoint_ts FROM tidebus.changefeed WHERE feed = %s"
         ((position, state, syncpoint_ts),) = select(connection, sql, (self.feed,))
-        noted = bytes(position) if state == "begun" else None
+        noted = bytes(position) if state in UNDER_WAY else None
         positions = {part: at for part, _, at in self._rows(connection, range(partitions))}
         return DestinationState(
             positions=positions, ddl_noted=noted, syncpoint_ts=Ts(int(syncpoint_ts)), syncpoints_from=from_ts
@@ -317,10 +335,16 @@ class DatabaseDestination:
             escaped = query.encode("ascii", "backslashreplace").decode()
             self._note(connection, _DDL_BEGUN, (position, escaped, before, noted_s))
 
-    def noted(self, connection: Connection) -> tuple[str | None, int]:
-        """Return what the destination looked like before the DDL that is noted, and when it was noted (Unix time)."""
-        sql = "SELECT ddl_before, UNIX_TIMESTAMP(updated_at) FROM tidebus.changefeed WHERE feed = %s"
-        return next(((row[0], int(row[1])) for row in select(connection, sql, (self.feed,))), (None, 0))
+    def note_refusal(self, connection: Connection) -> None:
+        """Note that the DDL which is noted as begun has not run, since the destination does not take it."""
+        execute(connection, _DDL_REFUSED, (self.feed, self.revision))
+
+    def noted(self, connection: Connection) -> NotedDdl:
+        """Return what is kept of the DDL that is noted."""
+        sql = "SELECT ddl_before, UNIX_TIMESTAMP(updated_at), ddl_state FROM tidebus.changefeed WHERE feed = %s"
+        for before, noted_s, state in select(connection, sql, (self.feed,)):
+            return NotedDdl(before, int(noted_s), state == "refused")
+        return NotedDdl(None, 0, False)
 
     def note_syncpoint(self, connection: Connection, ts: Ts) -> None:
         """Note a syncpoint as written, within the caller's transaction."""

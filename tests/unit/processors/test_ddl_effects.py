@@ -1,8 +1,15 @@
-"""What a DDL of several changes leaves behind, read from its text."""
+"""What a DDL leaves behind, read from its text."""
 
 import pytest
 
-from consumers.processors.core.apply.ddl_effects import Effect, Effects, Kind, effects_of, is_one_change
+from consumers.processors.core.apply.ddl_effects import (
+    Effect,
+    Effects,
+    Kind,
+    effects_of,
+    exchanged_partition,
+    is_one_change,
+)
 from schemas.ddl.job import DdlType
 from schemas.ids import Ts
 from schemas.sink.sql_rows import SqlDdl
@@ -88,6 +95,81 @@ def test_effects_are_told_by_name(changes: str, effects: list[Effect]) -> None:
 )
 def test_effects_that_no_name_tells_are_unknown(query: str, unknown: str) -> None:
     assert effects_of(_ddl(query)).unknown == (unknown,)
+
+
+@pytest.mark.parametrize(
+    ("query", "effects"),
+    [
+        ("CREATE INDEX `i` ON `d`.`t` (`v`)", [_index("i")]),
+        ("CREATE UNIQUE INDEX IF NOT EXISTS `i` USING BTREE ON `t` (`v`)", [_index("i")]),
+        ("DROP INDEX `I` ON `d`.`t`", [_index("i", False)]),
+        ("DROP INDEX IF EXISTS `i` ON `t` ALGORITHM = INPLACE", [_index("i", False)]),
+    ],
+)
+def test_effects_of_a_statement_about_an_index_are_told_by_name(query: str, effects: list[Effect]) -> None:
+    assert effects_of(_ddl(query)) == Effects(tuple(effects))
+
+
+@pytest.mark.parametrize(
+    ("changes", "likely"),
+    [
+        ("ADD INDEX (`V`(3), `w` DESC)", [Effect(Kind.INDEX_ON, "v,w")]),
+        ("ADD UNIQUE (`v`) USING BTREE", [Effect(Kind.INDEX_ON, "unique v")]),
+        ("ADD FULLTEXT INDEX `i`(`v`)", [_index("i")]),
+        ("CHANGE COLUMN `a` `b` INT", [_column("b"), _column("a", False)]),
+        ("ADD CONSTRAINT `f` FOREIGN KEY (`v`) REFERENCES `u`(`id`)", [Effect(Kind.FOREIGN_KEY, "f")]),
+        ("DROP FOREIGN KEY `f`", [Effect(Kind.FOREIGN_KEY, "f", is_there=False)]),
+    ],
+)
+def test_effects_that_are_no_more_than_likely_are_told_beside_the_unknown(changes: str, likely: list[Effect]) -> None:
+    effects = effects_of(_ddl(f"ALTER TABLE `d`.`t` {changes}"))
+    assert (effects.named, effects.likely, effects.once) == ((), tuple(likely), ())
+    assert len(effects.unknown) == 1
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "ALTER TABLE `t` MODIFY COLUMN `v` BIGINT",
+        "ALTER TABLE `t` CHANGE COLUMN `v` `V` BIGINT",
+        "ALTER TABLE `t` ALTER COLUMN `v` SET DEFAULT 5",
+        "ALTER TABLE `t` ALTER INDEX `i` INVISIBLE",
+        "ALTER TABLE `t` COMMENT = 'x'",
+        "ALTER TABLE `t` CONVERT TO CHARACTER SET UTF8MB4",
+        "ALTER TABLE `t` /*T![ttl] TTL = `v` + INTERVAL 1 DAY */",
+        "ALTER TABLE `t` PARTITION BY HASH (`id`) PARTITIONS 4",
+        "ALTER TABLE `t` REORGANIZE PARTITION `p` INTO (PARTITION `p` VALUES LESS THAN (9))",
+        "ALTER TABLE `t` DROP INDEX `i`, ADD INDEX `i`(`w`)",
+        "ALTER DATABASE `d` CHARACTER SET = utf8mb4",
+        "CREATE OR REPLACE VIEW `t` AS SELECT 1",
+        "TRUNCATE TABLE `t`",
+    ],
+)
+def test_change_that_sets_something_may_be_done_once_more(query: str) -> None:
+    effects = effects_of(_ddl(query))
+    assert (effects.named, effects.likely, effects.once) == ((), (), ())
+    assert effects.unknown
+
+
+@pytest.mark.parametrize(
+    ("changes", "once"),
+    [
+        ("EXCHANGE PARTITION `p0` WITH TABLE `u`", ("EXCHANGE PARTITION `p0` WITH TABLE `u`",)),
+        ("ADD INDEX ((`v` + 1))", ("ADD INDEX ( ( `v` + 1 ) )",)),
+        ("ADD CHECK (`v` > 1)", ("ADD CHECK ( `v` > 1 )",)),
+        ("RENAME COLUMN `a` TO `b`, RENAME COLUMN `b` TO `a`", ("column a", "column b")),
+        ("CHANGE `a` `b` INT, CHANGE `b` `a` INT", ("column a", "column b")),
+    ],
+)
+def test_change_that_a_second_time_would_spoil_is_done_once(changes: str, once: tuple[str, ...]) -> None:
+    effects = effects_of(_ddl(f"ALTER TABLE `t` {changes}"))
+    assert (effects.named, effects.likely, sorted(set(effects.once))) == ((), (), sorted(once))
+
+
+def test_partition_that_is_exchanged_is_told_as_it_is_written() -> None:
+    query = "ALTER TABLE `d`.`p` EXCHANGE PARTITION `P``0` WITH TABLE `d`.`t` WITHOUT VALIDATION"
+    assert exchanged_partition(_ddl(query)) == "P`0"
+    assert exchanged_partition(_ddl("ALTER TABLE `t` DROP PARTITION `p`")) == ""
 
 
 def test_backslash_within_a_string_is_read_as_the_session_reads_it() -> None:

@@ -93,6 +93,7 @@ def test_partitions_of_which_one_is_gone_are_not_taken_for_dropped(mariadb: Loca
         (DdlType.DROP_COLUMN, "ALTER TABLE `d`.`t` DROP COLUMN `x`", 1091),
         (DdlType.CREATE_TABLE, "CREATE TABLE `d`.`t` (`id` INT PRIMARY KEY)", 1050),
         (DdlType.MULTI_SCHEMA_CHANGE, "ALTER TABLE `d`.`t` ADD COLUMN `v` INT, ADD INDEX `i`(`v`)", 1060),
+        (DdlType.MULTI_SCHEMA_CHANGE, "ALTER TABLE `d`.`t` ADD COLUMN `v` INT, ADD COLUMN `w` INT, LOCK = NONE", 1060),
         (DdlType.MULTI_SCHEMA_CHANGE, "ALTER TABLE `d`.`t` DROP COLUMN `x`, ADD INDEX `I`(`v`)", 1091),
         (DdlType.ADD_COLUMNS, "ALTER TABLE `d`.`t` ADD COLUMN (`v` INT, `w` INT)", 1060),
         (DdlType.DROP_TABLE, "DROP TABLE `d`.`u`", 1051),

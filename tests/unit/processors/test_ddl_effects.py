@@ -50,6 +50,8 @@ def _partition(name: str, is_there: bool = True) -> Effect:
             "ADD COLUMN `a` ENUM('x'', ADD COLUMN `n` INT','\\'), DROP COLUMN `b,c`",
             [_column("a"), _column("b,c", False)],
         ),
+        ("ADD COLUMN `a` INT, ALGORITHM = INSTANT, LOCK=NONE", [_column("a")]),
+        ("ADD COLUMN `algorithm` INT, ALGORITHM DEFAULT, WITHOUT VALIDATION", [_column("algorithm")]),
         ("ADD INDEX `i`(`v`(3), (`w` + 1)), ADD UNIQUE `u`(`v`)", [_index("i"), _index("u")]),
         ("ADD UNIQUE KEY `u` (`v`), DROP INDEX /*T! IF EXISTS  */`i`", [_index("u"), _index("i", False)]),
         (

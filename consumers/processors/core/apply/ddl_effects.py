@@ -29,6 +29,8 @@ _ONE_CHANGE = frozenset(
 )
 _NO_COLUMN = frozenset({"CONSTRAINT", "FOREIGN", "CHECK", "FULLTEXT", "SPATIAL", "VECTOR", "COLUMNAR"})
 _OF_INDEX = frozenset({"UNIQUE", "FULLTEXT", "SPATIAL", "INDEX", "KEY"})
+_MANNERS = frozenset({("ALGORITHM",), ("LOCK",), ("WITH", "VALIDATION"), ("WITHOUT", "VALIDATION")})
+"""How a server is to go about it: nothing of a table is changed by them."""
 _SETTINGS = frozenset(
     {
         *("MODIFY", "ALTER", "COMMENT", "DEFAULT", "CHARACTER", "CHARSET", "CONVERT", "COLLATE", "ENGINE", "FORCE"),
@@ -90,6 +92,8 @@ def effects_of(ddl: SqlDdl) -> Effects:
     named, unknown, likely, once = list[Effect](), list[str](), list[Effect](), list[str]()
     added = set[Effect]()
     for part in parts:
+        if _MANNERS & {_words(part, 1), _words(part, 2)}:
+            continue
         effects = list(_effects(part))
         named += effects
         if effects:

@@ -13,6 +13,8 @@ from schemas.ids import Ts
 from schemas.nodes.changefeed import NAMESPACE_DEFAULT
 
 log = logging.getLogger(__name__)
+NAME_CHARS_MAX = 255
+"""Of the column ``changefeed``; an INSERT IGNORE cuts what is longer, and nothing finds it by its whole name then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,9 +32,10 @@ class SyncpointWriter:
     @property
     def name(self) -> str:
         """The changefeed in the table, whose primary key has it: of the namespace ``default`` its id alone, as TiCDC's
-        classic architecture writes it; of others both, as the new architecture does.
+        classic architecture writes it; of others both, as the new architecture does, as far as the column takes them.
         """
-        return self.changefeed_id if self.namespace == NAMESPACE_DEFAULT else f"{self.namespace}/{self.changefeed_id}"
+        name = self.changefeed_id if self.namespace == NAMESPACE_DEFAULT else f"{self.namespace}/{self.changefeed_id}"
+        return name[:NAME_CHARS_MAX]
 
     @property
     def interval_ms(self) -> int:

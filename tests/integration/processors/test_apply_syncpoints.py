@@ -183,3 +183,22 @@ def test_syncpoint_that_another_cluster_has_written_is_warned_of(
     _write(mariadb, feed, "other", "default")
     (said,) = [vars(record) for record in caplog.records]
     assert (said["cluster"], said["holder"], said["primary_ts"]) == ("other", f"c {feed}", at(60))
+
+
+def test_syncpoints_under_a_name_longer_than_the_column_are_found_again(
+    mariadb: LocalMariaDb, feed: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A namespace and an id of 128 characters each, and the sign between them: two more than TiCDC's column takes."""
+    namespace, long = "n" * 128, feed.ljust(128, "f")
+    name = f"{namespace}/{long}"[:255]
+    _write(mariadb, long, "c", namespace)
+    run_sql(
+        mariadb,
+        "UPDATE tidb_cdc.syncpoint_v1 SET primary_ts = '1', created_at = NOW() - INTERVAL 2 DAY"
+        f" WHERE changefeed = '{name}'",
+    )
+    for _ in range(2):
+        _write(mariadb, long, "c", namespace)
+    sql = f"SELECT primary_ts FROM tidb_cdc.syncpoint_v1 WHERE changefeed = '{name}'"
+    assert rows(mariadb, sql) == [(str(at(60)),)]
+    assert not caplog.records

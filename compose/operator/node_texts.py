@@ -7,7 +7,7 @@ from kazoo.exceptions import NoNodeError
 
 from edges.zookeeper.client import ZooKeeperClient
 from edges.zookeeper.session import Session
-from schemas.masking import is_secret_name, is_uri_name, mask_setting, mask_text
+from schemas.masking import is_secret_name, is_uri_name, mask_setting, mask_text, mask_uri
 
 
 def shown_nodes(session: Session, root: str) -> Sequence[tuple[str, str]]:
@@ -44,8 +44,11 @@ def masked(value: object, name: str = "") -> object:
     if isinstance(value, list | tuple):
         return [masked(item, name) for item in value]
     if isinstance(value, str):
-        # A node's other texts are of any kind: a URI may stand in one, such as in an error.
-        return mask_setting(name, value) if is_secret_name(name) or is_uri_name(name) else mask_text(value)
+        if is_secret_name(name) or is_uri_name(name):
+            return mask_setting(name, value)
+        # A node's other texts are of any kind: a URI may stand in one, such as in an error, or it is one whose password
+        # holds a space. In one without a URI, such as a rule, "?" and "#" are letters.
+        return mask_uri(mask_text(value)) if "://" in value else value
     return value
 
 

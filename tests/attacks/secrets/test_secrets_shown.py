@@ -76,6 +76,12 @@ def test_nodes_are_shown_without_secrets_and_with_their_rules() -> None:
     }
 
 
+@pytest.mark.parametrize("text", ["mysql://root:a hidden@h/d", "no: kafka://u:a hidden@h/t?sasl-password=hidden"])
+def test_password_with_a_space_is_masked_in_texts_of_nodes(text: str) -> None:
+    """What is taken for a URI within a text ends at a space."""
+    assert "hidden" not in json.dumps(masked({"error": text, "of": [text]}))
+
+
 @pytest.mark.parametrize(
     ("uri", "said"),
     [

@@ -88,8 +88,8 @@ def outcome(connection: Connection, ddl: SqlDdl, before: str | None) -> Outcome:
     effects = effects_of(ddl)
     if ddl.ddl_type == DdlType.CREATE_VIEW and effects.once:  # one without OR REPLACE
         return _known(_is_there(connection, ddl))
-    if told := effects.named + effects.likely:
-        return _known(not _lacking(connection, ddl, told))
+    if left := effects.named + effects.likely:
+        return _known(not _lacking(connection, ddl, left))
     return Outcome.UNKNOWN if effects.once else Outcome.NOT_DONE
 
 

@@ -2,7 +2,8 @@
 
 **Asked before repeated.** BEGIN keeps a fingerprint of what the DDL is about: how the server itself writes the schema
 and the tables down (``SHOW CREATE``), and for EXCHANGE PARTITION, which leaves all that as it was, a checksum of the
-plain table's rows (``CHECKSUM TABLE``, which TiDB does not know: there the plain table gets the partition's id). A
+plain table's rows (``CHECKSUM TABLE``, which TiDB does not know: there the plain table gets the partition's id), and
+sums of both sides' rows as text, which stay as they are where somebody gives a column another type. A
 processor that finds a DDL begun compares: if it looks the same now, running it (again) does no harm: it has not run, or
 it changes nothing that a second time would spoil (TRUNCATE TABLE: no partition has written a row behind it yet). If it
 looks otherwise, that may be for the DDL or for who has mended what stood in its way: names tell whether what the DDL

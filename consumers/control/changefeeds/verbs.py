@@ -166,6 +166,9 @@ class ChangefeedControl:
             info, status = stored.info, stored.status
             changed = configured(info, state_of(info, status), change)
             self._check_prologue(info, changed, info.start_ts if status is None else status.checkpoint_ts)
+            if (changed.sink_uri, changed.config) != (info.sink_uri, info.config):
+                # A cut under the former settings may still run; what it wrote is not where these send rows.
+                status = replace(status or _status_of(feed_of(info, None)), set_epoch=info.epoch)
             if self._write(stored, changed, status, imaged):
                 return changed
 
@@ -222,8 +225,8 @@ class ChangefeedControl:
             )
             # Who pauses leaves the status to the sorter, which is about to end a cut, and to the owner.
             shown = None if status is None or feed.state == "stopped" else _resumed(status, feed)
-            if shown is not None and is_overwritten:
-                shown = replace(shown, set_epoch=feed.epoch)
+            if is_overwritten:
+                shown = replace(shown or _status_of(feed), set_epoch=feed.epoch)
             if self._write(stored, changed, shown):
                 extra = {"changefeed": changefeed_id, "state": feed.state, "checkpoint_ts": feed.checkpoint_ts}
                 log.info("changefeed changed its state", extra=extra)
@@ -337,6 +340,11 @@ def _check_target(feed: Feed) -> None:
             checkpoint_ts=feed.start_ts,
             target_ts=feed.target_ts,
         )
+
+
+def _status_of(feed: Feed) -> ChangefeedStatus:
+    """Return the status of a changefeed that has none yet."""
+    return ChangefeedStatus(state=feed.state, checkpoint_ts=feed.checkpoint_ts, resolved_ts=feed.resolved_ts)
 
 
 def _resumed(status: ChangefeedStatus, feed: Feed) -> ChangefeedStatus:

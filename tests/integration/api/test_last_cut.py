@@ -31,6 +31,7 @@ class World:
     session: Session
     paths: ZkPaths
     now_s: float = 1000.0
+    has_status: bool = True
     control: ChangefeedControl = field(init=False)
 
     def __post_init__(self) -> None:
@@ -49,7 +50,8 @@ class World:
         current = self.board.info()
         assert current is not None
         self.board.open(*current)
-        self.board.report()
+        if self.has_status:
+            self.board.report()
         self.service = WrittenProgress(self.session.client, self.paths)
         self.service.write(entry(NAME, current[1].created_zxid, 200))
         self.owner._stored.refresh(is_exact=True)
@@ -64,16 +66,22 @@ class World:
         assert status is not None
         return status
 
-    def status_version(self) -> int:
-        return int(self.session.client.get(self.paths.changefeed_status(*NAME))[1].version)
+    def status_version(self) -> int | None:
+        node = self.session.client.exists(self.paths.changefeed_status(*NAME))
+        return node and int(node.version)
 
 
 @pytest.fixture
-def world(stack: Addresses, fresh_name: Callable[[str], str]) -> Iterator[World]:
+def session(stack: Addresses) -> Iterator[Session]:
     with lasting_session(stack.zookeeper_access) as session:
-        world = World(session, ZkPaths(fresh_name("cluster")))
-        yield world
-        world.owner.close()
+        yield session
+
+
+@pytest.fixture
+def world(session: Session, fresh_name: Callable[[str], str]) -> Iterator[World]:
+    world = World(session, ZkPaths(fresh_name("cluster")))
+    yield world
+    world.owner.close()
 
 
 def pause(world: World) -> None:
@@ -130,6 +138,49 @@ def test_end_of_the_last_cut_is_not_heard_once_a_user_has_set_the_checkpoint(wor
     world.control.resume("cf", overwrite_checkpoint_ts=Ts(150))
     world.fold()
     assert (world.status().checkpoint_ts, world.status().rows_total) == (150, 0)
+
+
+OTHER_SINK = ConfigChange(sink_uri="kafka://127.0.0.1:9092/other?protocol=canal-json")
+OTHER_FILTER = ConfigChange(config={"filter": {"rules": ["d.*"]}})
+
+
+@pytest.mark.parametrize("change", [OTHER_SINK, OTHER_FILTER], ids=["sink", "filter"])
+def test_end_of_the_last_cut_is_not_heard_where_rows_go_elsewhere_since(world: World, change: ConfigChange) -> None:
+    pause(world)
+    world.control.configure("cf", change)
+    world.control.resume("cf")
+    world.fold()
+    assert (world.status().checkpoint_ts, world.status().rows_total) == (200, 0)
+    current = world.board.info()
+    assert current is not None
+    assert world.board.open(*current) == 200
+
+
+def test_what_was_said_under_former_settings_says_nothing_under_others(world: World) -> None:
+    pause(world)
+    world.control.configure("cf", OTHER_SINK)
+    world.control.resume("cf")
+    current = world.board.info()
+    assert current is not None
+    world.service.write(entry(NAME, current[1].created_zxid, 900))
+    assert world.control.resume("cf").checkpoint_ts == 200
+
+
+@pytest.mark.parametrize("change", [None, OTHER_SINK], ids=["checkpoint", "sink"])
+def test_what_was_said_before_a_first_status_says_nothing_behind_a_change(
+    session: Session, fresh_name: Callable[[str], str], change: ConfigChange | None
+) -> None:
+    world = World(session, ZkPaths(fresh_name("cluster")), has_status=False)
+    pause(world)
+    if change is not None:
+        world.control.configure("cf", change)
+    expected = world.control.resume("cf", overwrite_checkpoint_ts=None if change else Ts(150)).checkpoint_ts
+    assert expected == (200 if change else 150)
+    current = world.board.info()
+    assert current is not None
+    world.service.write(entry(NAME, current[1].created_zxid, 900))
+    world.owner.close()
+    assert world.board.open(*current) == expected
 
 
 def test_end_of_the_last_cut_is_not_heard_where_a_version_that_does_not_say_may_have_set_the_checkpoint(

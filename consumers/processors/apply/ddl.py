@@ -154,8 +154,12 @@ class DdlRunner:
             self._lock(connection)
             self.destination.check_revision(connection)
             noted = self.destination.noted(connection)
-            if self._job_done(connection, mark, noted.noted_s):
-                return True
+            try:
+                if self._job_done(connection, mark, noted.noted_s):
+                    return True
+            except DdlRefusedError:
+                self.destination.note_refusal(connection)
+                raise
             is_as_it_was = is_as_before(connection, mark.ddl, noted.before)
             became = Outcome.NOT_DONE if is_as_it_was else outcome(connection, mark.ddl, noted.before)
             if became is Outcome.UNKNOWN and noted.was_refused:

@@ -68,7 +68,7 @@ class World:
 
     def status_version(self) -> int | None:
         node = self.session.client.exists(self.paths.changefeed_status(*NAME))
-        return node and int(node.version)
+        return None if node is None else int(node.version)
 
 
 @pytest.fixture

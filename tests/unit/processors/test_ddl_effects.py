@@ -66,6 +66,7 @@ def _partition(name: str, is_there: bool = True) -> Effect:
         ),
         ("DROP PARTITION `p0`,`p1`", [_partition("p0", False), _partition("p1", False)]),
         ("TRUNCATE PARTITION `p0`", [_partition("p0", False)]),
+        ("TRUNCATE PARTITION `all`", [_partition("all", False)]),
         (
             "REORGANIZE PARTITION `p0`,`p1` INTO (PARTITION `p0` VALUES IN (5), PARTITION `p2` VALUES IN (9))",
             [_partition("p0"), _partition("p2"), _partition("p1", False)],
@@ -145,6 +146,7 @@ def test_effects_that_are_no_more_than_likely_are_told_beside_the_unknown(change
         "ALTER DATABASE `d` CHARACTER SET = utf8mb4",
         "CREATE OR REPLACE VIEW `t` AS SELECT 1",
         "TRUNCATE TABLE `t`",
+        "ALTER TABLE `t` TRUNCATE PARTITION ALL",
     ],
 )
 def test_change_that_sets_something_may_be_done_once_more(query: str) -> None:

@@ -35,6 +35,9 @@ def _index(ts: int, name: str = "d.t") -> IndexDdl:
         ("ALTER TABLE `t` ADD UNIQUE INDEX `i`(`v`)", False),
         ("create unique index i on t (v)", False),
         ("ALTER TABLE `t` ADD FULLTEXT INDEX (`v`)", False),
+        ("ALTER TABLE `t` ADD INDEX (`v`)", True),
+        ("ALTER TABLE `t` ADD INDEX `i`((`v` + 1))", True),
+        ("ALTER TABLE `t` ADD INDEX ((`v` + 1))", False),
     ],
 )
 def test_index_that_refuses_no_row_is_built_apart(query: str, apart: bool) -> None:

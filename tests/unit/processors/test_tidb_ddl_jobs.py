@@ -24,6 +24,7 @@ from tests.support.database.tidb_catalog import TidbCatalog
 NOTED_S = 1_700_000_000
 POSITION, START = bytes(15) + b"\x0a", bytes(16)
 MODIFY = "ALTER TABLE `t` MODIFY COLUMN `v` BIGINT"
+EXPRESSION = "ALTER TABLE `t` ADD INDEX ((`v` + 1))"
 INDEX = "ALTER TABLE `t` ADD INDEX `i`(`v`)"
 
 
@@ -136,6 +137,19 @@ def test_a_ddl_that_is_called_off_is_a_stop_of_its_own(state: str) -> None:
         assert [fields[name] for name in ("key", "got", "allowed")] == ["read-timeout", "120s", "more than 200s"]
         assert not leader(server, 2).check(mark(MODIFY))  # who resumes tries again
     assert tidb.said == [MODIFY]
+
+
+def test_a_ddl_that_is_called_off_while_the_next_leader_waits_is_not_taken_for_done() -> None:
+    tidb, unnamed = Jobs(["running", "cancelled"]), mark(EXPRESSION, DdlType.ADD_INDEX)
+    with tidb.serve() as server:
+        leader(server).begin(unnamed)
+        tidb.said.append(EXPRESSION)  # its processor is killed in the midst of it
+        with pytest.raises(DdlRefusedError, match="set read-timeout"):
+            leader(server, 2).check(unnamed)
+        tidb.catalog.answer("DROP TABLE `t`")
+        tidb.catalog.answer("CREATE TABLE `t` (`v` BIGINT)")
+        with pytest.raises(DdlRefusedError, match="nothing tells whether"):
+            leader(server, 3).check(unnamed)
 
 
 def test_a_ddl_that_has_no_job_is_said_again() -> None:

@@ -39,7 +39,9 @@ _SETTINGS = frozenset(
     }
 )
 """What changes begin with that say how something is to be: done again, they find it so."""
-_SETTINGS_OF_TWO = frozenset({("REMOVE", "TTL"), ("PARTITION", "BY"), ("REORGANIZE", "PARTITION")})
+_SETTINGS_OF_TWO = frozenset(
+    {("REMOVE", "TTL"), ("PARTITION", "BY"), ("REORGANIZE", "PARTITION"), ("TRUNCATE", "PARTITION")}
+)
 _STATEMENTS_OF_TWO = frozenset({("ALTER", "DATABASE"), ("ALTER", "SCHEMA"), ("CREATE", "OR"), ("TRUNCATE", "TABLE")})
 
 
@@ -227,8 +229,8 @@ def _of_columns(verb: str, change: Sequence[str]) -> Iterator[Effect]:
 
 def _of_partitions(change: Sequence[str]) -> Iterator[Effect]:
     verb, rest = change[0].upper(), change[2:]
-    # One that is not there holds nothing, so it need not be emptied.
-    if verb in ("DROP", "TRUNCATE"):
+    # One that is not there holds nothing, so it need not be emptied. ALL, which no partition is called, names none.
+    if verb in ("DROP", "TRUNCATE") and _words(rest, 2) != ("ALL",):
         yield from (Effect(Kind.PARTITION, _name(text), is_there=False) for text in rest if text != ",")
     at = next((at for at, text in enumerate(rest) if text.upper() == "INTO"), 0) + 1 if verb == "REORGANIZE" else 0
     if verb not in ("ADD", "REORGANIZE") or rest[at : at + 1] != ["("]:

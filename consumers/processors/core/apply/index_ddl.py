@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from consumers.processors.core.apply.ddl_effects import effects_of
 from schemas.ddl.job import DdlType
 from schemas.ids import Ts
 from schemas.sink.sql_rows import SqlDdl
@@ -31,8 +32,11 @@ class IndexDdl:
 
 
 def builds_apart(ddl: SqlDdl) -> bool:
-    """Tell whether rows and DDL of other tables may go on while it runs."""
-    return ddl.ddl_type == DdlType.ADD_INDEX and _OTHER_INDEX.search(ddl.query) is None
+    """Tell whether rows and DDL of other tables may go on while it runs.
+
+    Not so where nothing tells afterwards whether it is there, as of one without a name over an expression.
+    """
+    return ddl.ddl_type == DdlType.ADD_INDEX and not (_OTHER_INDEX.search(ddl.query) or effects_of(ddl).once)
 
 
 def must_wait(ddl: SqlDdl, building: Iterable[IndexDdl]) -> bool:

@@ -41,6 +41,8 @@ class _RefusedError(Exception):
 class _Table:
     number: int
     said: list[str]
+    partitions: dict[str, int] = field(default_factory=dict)
+    """Numbers of those that were asked for, by name in lower case."""
 
 
 @dataclass
@@ -99,6 +101,9 @@ class TidbCatalog:
         if "tidb_table_id" in sql:
             schema, table = re.findall(r"LOWER\('([^']*)'\)", sql)
             return [(str(self._table(schema, table).number),)]
+        if "tidb_partition_id" in sql:
+            schema, table, partition = re.findall(r"LOWER\('([^']*)'\)", sql)
+            return [(str(self._partition(schema, table, partition)),)]
         if "tidb_current_ts" in sql:
             return [(str(self.now_s * 1000 << 18),)]
         if "information_schema.ddl_jobs" in sql:
@@ -152,6 +157,12 @@ class TidbCatalog:
         if table not in tables:
             raise _RefusedError(NO_TABLE, f"Table '{schema or self.in_use}.{table}' doesn't exist")
         return tables[table]
+
+    def _partition(self, schema: str, table: str, partition: str) -> int:
+        partitions = self._table(schema, table).partitions
+        if partition.lower() not in partitions:
+            partitions[partition.lower()] = next(self._numbers)
+        return partitions[partition.lower()]
 
     def _create(self, sql: str, schema: str, name: str) -> None:
         tables = self._tables_of(schema or self.in_use)
@@ -212,9 +223,9 @@ class TidbCatalog:
     def truncate(self, _: str, schema: str, name: str) -> None:
         self._table(schema, name).number = next(self._numbers)
 
-    def exchange(self, _: str, schema: str, name: str, other_schema: str, other: str) -> None:
-        self._table(schema, name)
-        self._table(other_schema, other).number = next(self._numbers)
+    def exchange(self, _: str, schema: str, name: str, partition: str, other_schema: str, other: str) -> None:
+        number, plain = self._partition(schema, name, partition), self._table(other_schema, other)
+        self._table(schema, name).partitions[partition.lower()], plain.number = plain.number, number
 
     def alter(self, sql: str, schema: str, name: str) -> None:
         self._table(schema, name).said.append(sql)
@@ -234,7 +245,7 @@ _CHANGES: tuple[tuple[str, _Change], ...] = (
     (r"FLASHBACK DATABASE `([^`]+)`(?: TO `([^`]+)`)?$", TidbCatalog.flashback_database),
     (rf"RENAME TABLE {_NAME} TO {_NAME}$", TidbCatalog.rename),
     (rf"TRUNCATE TABLE {_NAME}$", TidbCatalog.truncate),
-    (rf"ALTER TABLE {_NAME} EXCHANGE PARTITION `[^`]+` WITH TABLE {_NAME}$", TidbCatalog.exchange),
+    (rf"ALTER TABLE {_NAME} EXCHANGE PARTITION `([^`]+)` WITH TABLE {_NAME}$", TidbCatalog.exchange),
     (rf"ALTER TABLE {_NAME} ", TidbCatalog.alter),
 )
 

@@ -15,6 +15,8 @@ from schemas.errors import Action, BusError
 from sorters.registry.registry import TIMEOUT_S, RegistryUnreachableError, SchemaRefusedError
 
 _MAY_PASS: Final = frozenset({"ThrottlingException", "ConcurrentModificationException", "InternalServiceException"})
+_EXPIRED: Final = frozenset({"ExpiredTokenException", "ExpiredToken", "RequestExpired"})
+"""Where the machine's own credentials are used, others follow without anybody's doing."""
 _SERVER_ERROR: Final = 500
 
 
@@ -35,6 +37,7 @@ class GlueRegistry:
         """
         self._name, self._region = config.registry_name, config.region
         self._client = _client(config)
+        self._may_pass = _MAY_PASS | (_EXPIRED if config.access_key is None else frozenset())
         self._ids: dict[tuple[str, str], int] = {}
 
     def close(self) -> None:
@@ -55,7 +58,7 @@ class GlueRegistry:
         try:
             answer = self._add(subject, schema)
         except Exception as error:  # botocore makes classes of errors as it reads the service's description
-            raise _registry_error(error, where) from error
+            raise self._registry_error(error, where) from error
         if answer.get("Status", answer.get("SchemaVersionStatus")) == "FAILURE":
             raise SchemaRefusedError("schema registry refuses the schema", **where, reason="status FAILURE")
         schema_id = self._ids[subject, schema] = uuid.UUID(str(answer["SchemaVersionId"])).int
@@ -83,6 +86,16 @@ class GlueRegistry:
         answer: dict[str, object] = self._client.register_schema_version(SchemaId=schema_id, SchemaDefinition=schema)
         return answer
 
+    def _registry_error(self, error: Exception, where: dict[str, str]) -> BusError:
+        """Return ours for one of botocore's; its text holds no credentials."""
+        answer = getattr(error, "response", None)
+        if not isinstance(answer, dict):
+            return RegistryUnreachableError("schema registry does not answer", **where, reason=repr(error)[:500])
+        status = int(answer.get("ResponseMetadata", {}).get("HTTPStatusCode", _SERVER_ERROR))
+        if status >= _SERVER_ERROR or answer.get("Error", {}).get("Code") in self._may_pass:
+            return RegistryUnreachableError("schema registry failed", **where, reason=str(error)[:500])
+        return SchemaRefusedError("schema registry refuses the schema", **where, reason=str(error)[:500])
+
 
 def _client(config: GlueSchemaRegistry) -> Any:
     try:
@@ -102,14 +115,3 @@ def _client(config: GlueSchemaRegistry) -> Any:
         aws_session_token=shown(config.token),
         config=Config(connect_timeout=TIMEOUT_S, read_timeout=TIMEOUT_S, retries={"max_attempts": 0}),
     )
-
-
-def _registry_error(error: Exception, where: dict[str, str]) -> BusError:
-    """Return ours for one of botocore's; its text holds no credentials."""
-    answer = getattr(error, "response", None)
-    if not isinstance(answer, dict):
-        return RegistryUnreachableError("schema registry does not answer", **where, reason=repr(error)[:500])
-    status = int(answer.get("ResponseMetadata", {}).get("HTTPStatusCode", _SERVER_ERROR))
-    if status >= _SERVER_ERROR or answer.get("Error", {}).get("Code") in _MAY_PASS:
-        return RegistryUnreachableError("schema registry failed", **where, reason=str(error)[:500])
-    return SchemaRefusedError("schema registry refuses the schema", **where, reason=str(error)[:500])

@@ -8,10 +8,11 @@ from typing import Any
 import botocore.session
 import fastavro
 import pytest
+from botocore.stub import Stubber
 
 from schemas.config.changefeed import load_changefeed
 from schemas.config.settings import ChangefeedConfig
-from schemas.errors import Action
+from schemas.errors import Action, BusError
 from schemas.ids import TableId, Ts
 from schemas.tidb.keys import row_key
 from schemas.tidb.row_v2 import encode_row_v2
@@ -35,8 +36,8 @@ def glue(aws: str, monkeypatch: pytest.MonkeyPatch) -> Any:
     )
 
 
-def config_of(registry: str) -> ChangefeedConfig:
-    settings = {"registry-name": registry, "region": "us-east-1", **ACCESS}
+def config_of(registry: str, keys: dict[str, str] = ACCESS) -> ChangefeedConfig:
+    settings = {"registry-name": registry, "region": "us-east-1", **keys}
     config = load_changefeed(
         "kafka://h:1/t?protocol=avro&enable-tidb-extension=true",
         {"sink": {"kafka-config": {"glue-schema-registry-config": settings}}},
@@ -112,3 +113,16 @@ def test_registry_that_is_not_there_refuses_and_one_that_is_away_is_tried_again(
         registry_of(config_of("nowhere")).register("s", schema, table="d.t")
     assert away.value.action is Action.RETRY
     assert "hidden-word" not in str(away.value)
+
+
+@pytest.mark.parametrize(("keys", "error"), [({}, RegistryUnreachableError), (ACCESS, SchemaRefusedError)])
+def test_expired_token_of_the_machine_is_waited_for_and_of_the_settings_is_not(
+    glue: Any, monkeypatch: pytest.MonkeyPatch, keys: dict[str, str], error: type[BusError]
+) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
+        monkeypatch.setenv(name, "x")
+    registry = registry_of(config_of("reg", keys))
+    with Stubber(registry._client) as stub:
+        stub.add_client_error("register_schema_version", "ExpiredTokenException", http_status_code=400)
+        with pytest.raises(error, match="ExpiredTokenException"):
+            registry.register("s", "{}", table="d.t")

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -163,6 +163,20 @@ def test_a_ddl_that_has_no_job_is_said_again() -> None:
         assert not runner.check(mark(MODIFY))
         runner.run(mark(MODIFY))
     assert tidb.said == [MODIFY, MODIFY]
+
+
+@pytest.mark.parametrize("has_run", [True, False])
+def test_the_next_leader_tells_an_exchange_that_has_run_from_a_table_that_was_mended(has_run: bool) -> None:
+    query = "ALTER TABLE `t` EXCHANGE PARTITION `P0` WITH TABLE `u`"
+    ddl = replace(mark(query, DdlType.EXCHANGE_PARTITION).ddl, pre_schema="d", pre_table="u")
+    exchange, tidb = DdlMark(POSITION, Ts(9), ddl, 0), Jobs([None])
+    with tidb.serve() as server:
+        tidb.catalog.answer("CREATE TABLE `u` (`v` INT)")
+        leader(server).begin(exchange)
+        if has_run:
+            tidb.catalog.answer(query)
+        tidb.catalog.answer("ALTER TABLE `u` ADD COLUMN `w` INT")
+        assert leader(server, 2).check(exchange) is has_run
 
 
 def test_an_index_beside_the_rows_whose_answer_is_lost_is_said_once() -> None:

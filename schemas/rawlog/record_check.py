@@ -203,7 +203,7 @@ class RawRecord(bytes):
             elif self.head is None:
                 self.head = read_head(self)[0]
         except CorruptDataError as error:
-            self._note_unknown(error)
+            self.note_unknown(error)
         self.is_checked = True
 
     def check(self) -> None:
@@ -268,7 +268,8 @@ class RawRecord(bytes):
                 fault = "a raw record's head is not that of the rows that were sent"
                 self._damage(fault, f"{seen}", f"{said.whose}", said)
 
-    def _note_unknown(self, error: CorruptDataError) -> None:
+    def note_unknown(self, error: CorruptDataError) -> None:
+        """Note that it is no record of ours, or one that nobody can read: it may be any table's."""
         seen = error.fields.get("seen", repr(bytes(self[:_SHOWN_BYTES])))
         self.damage = error.message, str(seen), str(error.fields.get("due", "a record that a capture has sent"))
         self.head = _ANYBODYS

@@ -103,7 +103,13 @@ class PartJoiner:
         head = read_batch_head(record)
         if head.count:
             return record if may_begin else None
-        part = read_part(record)
+        try:
+            part = read_part(record)
+        except CorruptDataError as error:  # it begins as a part does by chance, as a line of somebody else's may
+            if not (self.keeps_unknown and isinstance(record, RawRecord)):
+                raise
+            record.note_unknown(error)
+            return record if may_begin else None
         landing = partition, part.landing
         if part.number == 0 and may_begin and self.wanted(head):
             self._open[landing] = []

@@ -296,7 +296,7 @@ def test_damaged_record_stops_only_who_wants_its_table_and_does_not_skip_it_shar
     assert plain(shared.rows({TABLES[0]}.__contains__)) == intact
 
 
-@pytest.mark.parametrize("foreign", [b"hello", b"", b"\x00garbage"])
+@pytest.mark.parametrize("foreign", [b"hello", b"", b"\x00garbage", b"\0\0\0\0\7\2\4\0\x0ahello\0\0\0\0"])
 def test_foreign_record_stops_all_who_do_not_name_it_shared_or_alone(foreign: bytes) -> None:
     def read_all(ranges: Mapping[int, tuple[int, int]]) -> Iterator[tuple[int, int, bytes]]:
         yield 0, 0, RECORDS[0]

@@ -147,19 +147,26 @@ def decode_region_batch(record: bytes | memoryview) -> RegionBatch:
     if isinstance(record, RawRecord):
         record.check_damage()
     if not isinstance(record, SharedRecord):
-        return _checked(record, _decode(record))
+        return _checked(record, record)
     batch = record.batch
     if batch is None:
         # Of a copy: columns that wrap the record itself would keep it, and it them, for ever.
-        batch = record.batch = _checked(record, _decode(bytes(record)))
+        batch = record.batch = _checked(record, bytes(record))
         if record.on_decoded is not None:
             record.on_decoded(record)
     return batch
 
 
-def _checked(record: bytes | memoryview, batch: RegionBatch) -> RegionBatch:
-    if isinstance(record, RawRecord):
-        record.check_rows(batch.rows)
+def _checked(record: bytes | memoryview, content: bytes | memoryview) -> RegionBatch:
+    """Return the columns of a record, of which ``content`` is a copy or the record itself."""
+    if not isinstance(record, RawRecord):
+        return _decode(content)
+    try:
+        batch = _decode(content)
+    except CorruptDataError as error:
+        error.fields |= dict(zip(("topic", "partition", "offset"), record.where, strict=True))
+        raise
+    record.check_rows(batch.rows)
     return batch
 
 

@@ -1,5 +1,6 @@
 """Damaged raw records of a cut: those of tables that the changefeed does not want, and those that an operator has
 named, are passed over and noted; any other one, also where nobody can tell whose it is, is for its decoding to refuse.
+What is damaged is mostly known before it is decoded; a header's word on the rows is held against them only then.
 """
 
 from collections.abc import Callable, Container, Iterator
@@ -7,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from schemas.ids import TableId, Ts
+from schemas.rawlog.batch_head import BatchHead
 from schemas.rawlog.record_check import NO_TABLE, RawRecord, RecordDamagedError
 
 RawOffset = tuple[int, int]
@@ -43,6 +45,16 @@ class DamagedRecords:
             return False
         table_id, max_commit_ts = (NO_TABLE, Ts(0)) if whose is None else (whose.table_id, whose.max_commit_ts)
         self.passed.add(DamagedRecord(where, table_id, max_commit_ts, may_be_wanted))
+        return True
+
+    def passes_undecoded(self, record: bytes, head: BatchHead) -> bool:
+        """Tell whether a record of a table that is wanted, which nobody knew to be damaged before it was decoded, is
+        passed over; note it. Its head is what its capture has said, if that has said anything.
+        """
+        if not isinstance(record, RawRecord) or (where := record.where[1:]) not in self._skipped:
+            return False
+        table_id, max_commit_ts = (NO_TABLE, Ts(0)) if record.said is None else (head.table_id, head.max_commit_ts)
+        self.passed.add(DamagedRecord(where, table_id, max_commit_ts, is_skipped=True))
         return True
 
 

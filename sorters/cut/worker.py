@@ -10,7 +10,7 @@ from edges.kafka.producer_meter import STATISTICS
 from schemas.changes import RowChanges
 from schemas.ddl.layered_schemas import LayeredSchemas
 from schemas.ddl.schema_store import SchemaStore
-from schemas.errors import BusError
+from schemas.errors import BusError, CorruptDataError
 from schemas.ids import TableId
 from schemas.rawlog.region_batch import read_batch_head
 from schemas.sink_figures import NO_FIGURES, SinkFigures
@@ -207,13 +207,18 @@ def gather_rows(
     Raises:
         RecordDamagedError: a record of a table that is wanted, which ``damaged`` does not pass over.
     """
-    passes = (damaged or DamagedRecords()).passes
+    damaged = damaged or DamagedRecords()
     chunks = _TableChunks()
     for record in records:
         head = read_batch_head(record)
-        if not overlaps(head, cut.after_ts, cut.upto_ts) or passes(record, is_wanted=is_wanted(head.table_id)):
+        if not overlaps(head, cut.after_ts, cut.upto_ts) or damaged.passes(record, is_wanted=is_wanted(head.table_id)):
             continue
-        rows = rows_of_record(record, head, cut)
+        try:
+            rows = rows_of_record(record, head, cut)
+        except CorruptDataError:
+            if not damaged.passes_undecoded(record, head):
+                raise
+            continue
         if cut.left_out is not None and (kept := cut.left_out.kept(head.table_id, rows.key)) is not None:
             if ledger is not None:
                 ledger.put_off("image_to_come", rows, ~kept)

@@ -9,9 +9,11 @@ were asked for last.
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Sequence, Set
+from itertools import chain
 from typing import Final, Generic, NamedTuple, Self, TypeVar
 
 from schemas.changes import RowChanges
+from schemas.errors import CorruptDataError
 from schemas.flow.flow_sum import FlowSum
 from schemas.ids import TableId, Ts
 from schemas.rawlog.region_batch import decode_region_batch, read_batch_head
@@ -25,6 +27,7 @@ from sorters.core.rows.shared_pass import PassKey
 from sorters.cut.damaged_records import DamagedRecords, is_damaged
 from sorters.cut.raw_cut import RawCut
 from sorters.cut.record_rows import rows_of_record
+from sorters.cut.worker import gather_rows
 
 CUT_BYTES_MAX: Final = 8 * 1024 * 1024
 """Raw bytes of a cut that is kept: where all are behind, they are so together, and must not be so each alone."""
@@ -102,8 +105,13 @@ class SharedCut:
         for table, record in self._damaged:
             if not (damaged or DamagedRecords()).passes(record, is_wanted=is_wanted(table)):
                 decode_region_batch(record)  # which refuses it
-        of_tables = [rows for table in self._records if is_wanted(table) and len(rows := self._rows_of(table))]
-        self._sum_up(of_tables)
+        try:
+            of_tables = [rows for table in self._records if is_wanted(table) and len(rows := self._rows_of(table))]
+        except CorruptDataError:  # nobody knew before: who names the record passes over it, the others fail at it
+            records = chain.from_iterable(self._records.values())
+            of_tables = list(gather_rows(records, self._cut, is_wanted, damaged=damaged))
+        else:
+            self._sum_up(of_tables)
         for rows in of_tables:
             if on_rows is not None:
                 on_rows(len(rows))

@@ -327,3 +327,50 @@ def test_foreign_record_stops_all_who_do_not_name_it_shared_or_alone(foreign: by
     for chunks in gathered(naming):
         assert plain(chunks) == {TABLES[1]: ([13], [b"v13"])}
     assert naming.passed == {DamagedRecord((0, 1), NO_TABLE, Ts(0), True)}
+
+
+SENT = decode_region_batch(record(TABLES[1], 13)).rows
+CAPTURED = bytes(record(TABLES[1], 13))
+SAID = dict(check_headers(RowsCheck.of(SENT), CAPTURED, Whose.of(SENT)))[CHECK_HEADER]
+
+
+@pytest.mark.parametrize(
+    ("value", "said", "is_known"),
+    [
+        (CAPTURED, SAID[:3] + bytes([SAID[3] ^ 1]) + SAID[4:], True),
+        (CAPTURED, SAID[:3] + b"!" + SAID[4:], True),
+        (CAPTURED[:-1], None, False),
+    ],
+    ids=["another checksum of rows", "a header that is none", "an older capture's"],
+)
+def test_record_that_is_damaged_only_where_it_is_decoded_is_passed_over_by_who_names_it_shared_or_alone(
+    value: bytes, said: bytes | None, is_known: bool
+) -> None:
+    records: list[bytes] = [RECORDS[0], SharedRecord.known(value, said, ("events", 3, 17)), RECORDS[2]]
+    for each in records:
+        check_record(each)
+    shared = SharedCuts().keep(cut(), RawCut(records, 100)).shared
+    assert shared is not None
+
+    def gathered(damaged: DamagedRecords, *wanted: TableId) -> list[Iterator[RowChanges]]:
+        return [
+            gather_rows(iter(records), cut(), wanted.__contains__, None, damaged),
+            shared.rows(wanted.__contains__, None, damaged),
+        ]
+
+    intact = {TABLES[0]: ([11, 12, 14], [b"v11", b"v12", b"v14"])}
+    for skipped in ((), {(3, 16)}):
+        for chunks in gathered(DamagedRecords(skipped), *TABLES):
+            with pytest.raises(CorruptDataError) as raised:
+                list(chunks)
+            assert [raised.value.fields[name] for name in ("topic", "partition", "offset")] == ["events", 3, 17]
+        for chunks in gathered(DamagedRecords(skipped), TABLES[0]):
+            assert plain(chunks) == intact
+    whose = (TABLES[1], Ts(13)) if is_known else (NO_TABLE, Ts(0))
+    for chunks in gathered(naming := DamagedRecords({(3, 17)}), *TABLES):
+        naming.passed.clear()
+        assert plain(chunks) == intact
+        assert naming.passed == {DamagedRecord((3, 17), *whose, True)}
+    counted: list[int] = []
+    assert plain(shared.rows(set(TABLES).__contains__, counted.append, naming)) == intact
+    assert sum(counted) == 3

@@ -62,12 +62,17 @@ class AskedTables:
             if known is None:
                 noted[table.key] = _Noted(table, self._form_of(settings, table.version), at)
             else:
-                known.at = at
+                known.at = max(known.at, at)  # cuts that were begun later may have come first
 
     def others(self, settings: Hashable, tables: Sequence[AskedTable], at: int) -> list[AskedTable]:
-        """Return what others have asked for lately that is alike ``tables``, which are noted, and none of them."""
+        """Return what others have asked for lately that is alike ``tables``, which are noted, and none of them. To a
+        cut that has waited for long nothing: who runs a newer one may have forgotten what was noted.
+        """
         noted, mine = self._noted.get(settings, {}), {table.key for table in tables}
-        form = noted[tables[0].key].form
+        known = noted.get(tables[0].key)
+        if known is None:
+            return []
+        form = known.form
         return [
             each.table
             for key, each in noted.items()

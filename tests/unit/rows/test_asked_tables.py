@@ -55,6 +55,17 @@ def test_what_nobody_has_asked_for_lately_is_nobodys_and_is_forgotten() -> None:
     assert tables.others("canal", [mine], 2 * last) == [theirs]
 
 
+def test_a_cut_that_has_waited_while_many_newer_ones_ran_has_no_company_and_takes_nobodys() -> None:
+    mine, theirs, tables = asked(1), asked(2), AskedTables()
+    newest = 2 + asked_tables.LATELY_CUTS
+    tables.note("canal", [mine], 1)
+    tables.note("canal", [theirs], newest)
+    assert tables.others("canal", [mine], 1) == [], "it was forgotten between two calls of its thread"
+    tables.note("canal", [theirs], 1)
+    tables.note("canal", [mine], newest)
+    assert tables.others("canal", [mine], newest) == [theirs], "that an old cut wants it, too, makes it no older"
+
+
 def test_forms_that_no_table_has_any_more_are_forgotten_and_those_that_are_left_stay_alike() -> None:
     tables, last = AskedTables(), 1 + asked_tables.LATELY_CUTS
     tables.note("canal", [asked(1), asked(2, form=1)], 1)

@@ -12,9 +12,13 @@ from edges.kafka.errors import address_of
 from edges.kafka.offsets import NextRecords, offsets_consumer
 from schemas.errors import BusError
 from schemas.rawlog.record_check import RawRecord
+from schemas.rawlog.region_batch import RECORD_OVERHEAD_BYTES
 from sorters.core.cut.cut import Cut
 from sorters.cut.raw_cut import RawCut, read_cut
 
+AHEAD_BYTES_MAX = 96 * 1024 * 1024
+"""Memory of records that are held for reads to come, beside what a read still waits for. While one partition gives
+nothing, as where its leader moves or its low stands still, all others of the log would be read into memory."""
 _CONSUME_MAX = 1_000
 _FETCH_WAIT_MS = 100
 """How long an idle fetch waits at the broker: ten requests a second, and what a seek may wait for."""
@@ -32,6 +36,8 @@ class RecordWindow:
         """``config`` is librdkafka's: servers, TLS, SASL; ``stopped`` gives up a read that is under way."""
         self.topic = topic
         self._held: dict[int, deque[Record]] = {}
+        self._bytes: dict[int, int] = {}
+        """Of the records in ``_held``."""
         self._next: dict[int, int] = {}
         """Partition → offset of the next message that the consumer will hand out; ``_held`` ends just below it."""
         self._consumer = offsets_consumer(config, topic, fetch_wait_ms=_FETCH_WAIT_MS, are_checked=True)
@@ -78,6 +84,7 @@ class RecordWindow:
             yield from self._bring(wanted, missing)
         except BusError:  # the next one may want other partitions, or go past what is damaged
             self._held.clear()
+            self._bytes.clear()
             self._next.clear()
             raise
 
@@ -86,6 +93,8 @@ class RecordWindow:
             taken = self._records.take(_CONSUME_MAX, missing)
             for partition, offset, value in taken:  # all, before a reader may stop: they do not come again
                 self._held[partition].append((offset, value))
+                self._bytes[partition] += len(value) + RECORD_OVERHEAD_BYTES
+            self._stay_within(missing)
             for partition, offset, value in taken:
                 if partition not in wanted:
                     continue
@@ -95,16 +104,27 @@ class RecordWindow:
                 if offset + 1 >= end:
                     missing.discard(partition)
 
+    def _stay_within(self, missing: set[int]) -> None:
+        """Forget what is held of other partitions, if that is too much, and bring no more of them in this read."""
+        others = self._held.keys() - missing
+        if sum(self._bytes[partition] for partition in others) <= AHEAD_BYTES_MAX:
+            return
+        for partition in others:
+            del self._held[partition], self._bytes[partition], self._next[partition]
+        self._records.assign()
+
     def _go_to(self, starts: Mapping[int, int]) -> None:
         """Forget what stands below the starts; seek where what follows is not at hand."""
         moved = False
         for partition, start in starts.items():
             held = self._held.setdefault(partition, deque())
+            self._bytes.setdefault(partition, 0)
             while held and held[0][0] < start:
-                held.popleft()
+                self._bytes[partition] -= len(held.popleft()[1]) + RECORD_OVERHEAD_BYTES
             first = held[0][0] if held else self._next.get(partition)
             if first != start:
                 held.clear()
+                self._bytes[partition] = 0
                 self._next[partition] = start
                 moved = True
         if moved:

@@ -10,6 +10,7 @@ from confluent_kafka import TopicPartition
 from hypothesis import given
 from hypothesis import strategies as st
 
+from schemas.rawlog.region_batch import RECORD_OVERHEAD_BYTES
 from sorters.cut import record_window
 from sorters.cut.record_window import RecordWindow
 
@@ -90,13 +91,32 @@ def held(ranges: dict[int, tuple[int, int]]) -> dict[int, list[tuple[int, bytes]
     return {p: [(offset, repr((p, offset)).encode()) for offset in range(*pair)] for p, pair in ranges.items()}
 
 
+@pytest.mark.parametrize("held_max", [record_window.AHEAD_BYTES_MAX, 3 * RECORD_OVERHEAD_BYTES])
 @given(st.lists(RANGES, max_size=6), st.data())
 def test_window_any_ranges_one_after_the_other_gives_their_records_in_order(
-    reads: list[dict[int, tuple[int, int]]], data: Any
+    held_max: int, reads: list[dict[int, tuple[int, int]]], data: Any
 ) -> None:
     window = over(Topic(lambda ends: data.draw(st.integers(0, ends - 1)) if ends else 0))
-    for ranges in reads:
-        assert read(window, ranges) == held(ranges)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(record_window, "AHEAD_BYTES_MAX", held_max)
+        for ranges in reads:
+            assert read(window, ranges) == held(ranges)
+
+
+def test_window_reads_of_one_partition_hold_no_more_of_the_others_than_is_allowed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(record_window, "AHEAD_BYTES_MAX", 3 * RECORD_OVERHEAD_BYTES)
+    topic = Topic(lambda ends: min(ends - 1, 2))  # three at once, of the last partition while that has some
+    window = over(topic)
+    assert read(window, {0: (0, 1), 1: (0, 1)}) == held({0: (0, 1), 1: (0, 1)})
+    assert len(window._held.get(1, ())) <= 3, "while the other one gives nothing"
+    for end in range(2, LENGTH):
+        assert read(window, {0: (0, end)}) == held({0: (0, end)})
+        assert len(window._held.get(1, ())) <= 3, "though only the other one is read"
+    assert topic.seeks == 2
+    ranges = {0: (5, LENGTH), 1: (1, LENGTH)}
+    assert read(window, ranges) == held(ranges)
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), max_size=8), st.data())

@@ -152,6 +152,8 @@ class SmallCut:
         made_for, writer = self._writer or (None, None)
         self._writer = None
         if writer is None or made_for != wanted:
+            if writer is not None:  # all that it was given is acknowledged
+                writer.abandon()
             stopped, waiting = self._closed.is_set, self._share.waiting
             writer = record_writer(options, batch_bytes=largest_batch, stopped=stopped, waiting=waiting)
         try:

@@ -8,6 +8,8 @@ from typing import Any, cast
 
 import pytest
 
+from schemas.producer_figures import NO_PRODUCER
+from sorters.core.records.order import no_records
 from sorters.cut.small_cut import SmallCut
 from sorters.run.feed_run import FeedRun
 
@@ -28,6 +30,29 @@ def test_small_cut_tends_the_writer_that_it_keeps() -> None:
     small._writer = cast("Any", ((1, 1), writer))
     small.tend()
     assert writer.tended == 1
+
+
+def test_small_cut_ends_the_writer_that_it_keeps_when_it_needs_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[SimpleNamespace] = []
+
+    def writer(*_: object, **__: object) -> SimpleNamespace:
+        ended: list[bool] = []
+        made.append(
+            SimpleNamespace(
+                ended=ended,
+                abandon=lambda: ended.append(True),
+                write=lambda *_: None,
+                finish=lambda: None,
+                figures=lambda: NO_PRODUCER,
+            )
+        )
+        return made[-1]
+
+    monkeypatch.setattr("sorters.cut.small_cut.record_writer", writer)
+    small = SmallCut(lambda _: cast("Any", None), lambda _: cast("Any", None), {"bootstrap.servers": "h:1"})
+    for sizes in ({"t": 9_000}, {"t": 9_000}, {"t": 9_000, "u": 8_000}):
+        small.write(no_records(), cast("Any", SimpleNamespace(feed=SimpleNamespace(topic_message_bytes=sizes))))
+    assert [each.ended for each in made] == [[True], []]
 
 
 @pytest.mark.parametrize("records", [["a record"], []])

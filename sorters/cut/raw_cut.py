@@ -55,12 +55,18 @@ def read_cut(reader: ReadsRanges, cut: Cut, raw_bytes_max: int) -> RawCut | None
     def count(size: int) -> None:
         nonlocal raw_bytes
         raw_bytes += size
-
-    for record in raw_records(reader, cut, count, keeps_unknown=True):
-        records.append(record)
         if raw_bytes > raw_bytes_max:
-            return None
+            raise _TooMuchError
+
+    try:
+        records.extend(raw_records(reader, cut, count, keeps_unknown=True))
+    except _TooMuchError:
+        return None
     return RawCut(records, raw_bytes)
+
+
+class _TooMuchError(Exception):
+    """A cut has more raw bytes than may be held; those of rows that are not whole yet count."""
 
 
 def with_chunks(raw: RawCut, reader: ReadsRanges, cut: Cut, raw_bytes_max: int) -> RawCut | None:

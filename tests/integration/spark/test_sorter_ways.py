@@ -248,13 +248,16 @@ def test_raw_record_that_is_damaged_and_decodes_stops_each_way_only_changefeeds_
     assert [is_damaged(record) for record in read] == [False, True, False]
 
 
+@pytest.mark.parametrize(
+    "foreign", [b"hello", b"\0\0\0\0\7\2\4\0\x0ahello\0\0\0\0"], ids=["text", "as if it were a part"]
+)
 def test_raw_record_of_somebody_else_stops_each_way_and_is_passed_over_where_it_is_named(
-    stack: Addresses, spark: Any, fresh_name: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+    stack: Addresses, spark: Any, fresh_name: Callable[[str], str], monkeypatch: pytest.MonkeyPatch, foreign: bytes
 ) -> None:
     log = RawLog(stack.kafka, fresh_name("up"))
     log.snapshot([recorded("sbtest1")[0]])
     log.rows(TABLE, sbtest1_changes(50, START_TS + 1), 1)
-    log.raw(b"hello", 1)
+    log.raw(foreign, 1)
     upto_ts = Ts(START_TS + 10_000)
     log.advance(upto_ts)
     uri, cut = f"blackhole:///{fresh_name('nowhere')}?protocol=canal-json", _cut_to(log, upto_ts)

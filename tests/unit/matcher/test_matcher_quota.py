@@ -1,10 +1,20 @@
 """The quota over several matchers: what goes to disk first, what stays, and that reading back is sequential."""
 
+import pytest
+
 from producers.pull.core.match.log_rows import LogRows
-from producers.pull.core.match.matcher import COMMIT, INITIALIZED, PART_BYTES_MAX, PREWRITE, ROLLBACK, Matcher
+from producers.pull.core.match.matcher import (
+    COMMIT,
+    INITIALIZED,
+    PART_BYTES_MAX,
+    PART_ROWS_MAX,
+    PREWRITE,
+    ROLLBACK,
+    Matcher,
+)
 from producers.pull.core.match.matcher_quota import MatcherQuota
 from producers.pull.core.match.open_txns import TAKE_BLOCKS
-from producers.pull.core.match.spill import BLOCK_BYTES
+from producers.pull.core.match.spill import BLOCK_BYTES, SpillCorruptError
 from schemas.ids import RegionId, Ts
 from tests.support.rawlog.memory_spill import MemorySpill
 from tests.support.upstream.log_rows import Row
@@ -113,4 +123,26 @@ def test_quota_when_a_spilled_transaction_rolls_back_then_nothing_of_it_is_left(
     state = matcher(quota)
     state.feed(rows(PREWRITE, 10, 1_000))
     state.feed(rows(ROLLBACK, 10, 1_000))
+    assert (quota.memory_bytes, store.blobs, quota.holders) == (0, {}, {})
+
+
+@pytest.mark.parametrize("damaged", [False, True], ids=["it is closed between two parts", "a spilled part is damaged"])
+def test_quota_when_a_region_ends_before_its_waiting_commits_are_through_then_nothing_of_them_is_left(
+    damaged: bool,
+) -> None:
+    store = MemorySpill()
+    quota = MatcherQuota(200_000, store)
+    state, count = matcher(quota, initialized=False), 3 * PART_ROWS_MAX
+    for first in range(0, count, 96):
+        state.feed(rows(COMMIT, 10, 96, first))
+    state.feed(rows(ROLLBACK, 30, 100))
+    for first in range(0, count, 96):
+        state.feed(rows(PREWRITE, 10, 96, first, size=20))
+    parts = state.parts(LogRows([Row(INITIALIZED)]))
+    assert len(next(parts)) == PART_ROWS_MAX
+    if damaged:
+        store.damaged = set(store.blobs)
+        with pytest.raises(SpillCorruptError):
+            list(parts)
+    state.close()
     assert (quota.memory_bytes, store.blobs, quota.holders) == (0, {}, {})

@@ -324,15 +324,15 @@ class Matcher:
         The commits are not compared with start_ts or resolved ts, as in both engines; readers cut by commit_ts anyway.
         """
         self.initialized = True
-        commits, self._commits = self._commits, None
-        rollbacks, self._rollbacks = self._rollbacks, None
-        for commit_ts, start_ts, key, op, txn_source in commits.drain() if commits is not None else ():
+        # Both stay the matcher's until they are through: it may be closed between two parts.
+        for commit_ts, start_ts, key, op, txn_source in self._commits.drain() if self._commits is not None else ():
             prewrite = self._open.take(start_ts, key)
             # No entry is normal here: a COMMITTED row of the scan stood for it.
             if prewrite is not None and self._span_start <= key < self._span_end:
                 yield (commit_ts, start_ts, op, key, _value(op, prewrite[0]), prewrite[1], txn_source)
-        for _, start_ts, key, _, _ in rollbacks.drain() if rollbacks is not None else ():
+        for _, start_ts, key, _, _ in self._rollbacks.drain() if self._rollbacks is not None else ():
             self._open.take(start_ts, key)
+        self._commits = self._rollbacks = None
 
     def _wanted(self, key: bytes, commit_ts: int) -> bool:
         """Say whether a matched COMMIT is asked for: inside the span, above the subscription's start."""

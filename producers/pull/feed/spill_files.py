@@ -132,7 +132,7 @@ class SpillFiles:
         self.stored_bytes -= address.length
         segment = self._segments[address.segment]
         segment.live -= 1
-        if not segment.live and (address.segment != self._number or segment.bytes >= self._settings.segment_bytes):
+        if not segment.live:  # the newest, too: a small disk would stay full of what nobody waits for
             self._delete(address.segment)
 
     def close(self) -> None:
@@ -170,8 +170,6 @@ class SpillFiles:
         segment = self._segments.get(self._number)
         if segment is not None and segment.bytes < self._settings.segment_bytes:
             return segment
-        if segment is not None and not segment.live:
-            self._delete(self._number)
         self._number += 1
         made = _Segment(self._folder, f"{self._number:08}.spill", nameless=self._nameless)
         self._segments[self._number] = made

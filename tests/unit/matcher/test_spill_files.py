@@ -129,6 +129,14 @@ def test_spill_when_it_reaches_its_bound_then_it_is_refused_with_what_is_allowed
     spill.close()
 
 
+def test_spill_when_all_rows_left_its_one_segment_then_there_is_room_for_as_many_again(tmp_path: Path) -> None:
+    spill = files(tmp_path, spill_bytes_max=300)
+    for _ in range(5):
+        spill.drop(spill.put(b"a" * 100))
+        assert (segments(tmp_path), spill.file_bytes) == ([], 0)
+    spill.close()
+
+
 @pytest.mark.parametrize(
     ("number", "said"), [(errno.ENOSPC, "disk of the spill folder is full"), (errno.EIO, "cannot be written")]
 )

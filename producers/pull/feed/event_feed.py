@@ -301,6 +301,8 @@ class EventFeed:
                 self._unclaimed(stream, event)
             elif event.HasField("entries"):
                 yield from self._entries(stream, registration, message.rows(number, event))
+                if self._stopping:
+                    return  # some of its rows may have been left: no resolved ts behind them counts
             elif event.HasField("error"):
                 self.counters.region_errors += 1
                 self._recovery.end_registration(stream, registration, decide(event.error), self._clock())

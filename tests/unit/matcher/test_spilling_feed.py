@@ -276,13 +276,17 @@ class SlowSink(Collected):
         return super().turn(now_s)
 
 
-def rig_over(sink: SlowSink) -> FeedRig:
+def rig_over(sink: SlowSink, *, with_resolved_ts: Ts | None = None) -> FeedRig:
+    """A rig whose one region has prewrites and their commits to say; ``with_resolved_ts``: in the message of these."""
     rig = FeedRig(subscribe=False)
     rig.sink = rig.feed._sink = sink
     rig.feed.subscribe(SPAN, START_TS)
     rig.run()
     (request,) = rig.stream.registers
-    for message in (initialized(request), event(request, *prewrites(110)), event(request, *commits(110))):
+    ended = event(request, *commits(110))
+    if with_resolved_ts is not None:
+        ended.events.add(region_id=request.region_id, request_id=request.request_id, resolved_ts=with_resolved_ts)
+    for message in (initialized(request), event(request, *prewrites(110)), ended):
         rig.stream.say(message)
     return rig
 
@@ -315,6 +319,24 @@ def test_feed_when_a_span_ends_between_two_parts_then_no_more_of_them_reach_the_
     assert sink.parts == 1
     assert rig.feed.status() == []
     assert sink.resolved_ts < Ts(111)
+
+
+def test_feed_when_it_stops_between_two_parts_then_no_resolved_ts_behind_them_reaches_the_sink() -> None:
+    sink = SlowSink()
+    sink.drains = False
+    rig = rig_over(sink, with_resolved_ts=Ts(130))
+
+    def end() -> None:
+        _until(lambda: sink.parts == 1)
+        rig.feed.stop()
+
+    ender = threading.Thread(target=end)
+    ender.start()
+    with patch.object(matcher, "PART_ROWS_MAX", 10):
+        rig.feed.step()
+    ender.join(60)
+    assert not ender.is_alive()
+    assert (sink.parts, sink.resolved_ts) == (1, 0)
 
 
 class ScopedLock:

@@ -18,6 +18,8 @@ class Subscriptions:
         self._by_span: dict[TableSpan, Subscription] = {}
         self._spans: dict[TableId, set[TableSpan]] = {}
         self._request_ids = RequestIds()
+        self._owners: dict[int, Subscription | None] = {}
+        """Whose own request ids are that were asked for; None: of one that has ended."""
 
     def __iter__(self) -> Iterator[Subscription]:
         return iter(self._by_span.values())
@@ -42,6 +44,8 @@ class Subscriptions:
         for subscription in ended:
             spans.discard(subscription.span)
             subscription.stop()
+            for request_id in subscription.own_request_ids():
+                self._owners.pop(request_id, None)
         if not spans:
             self._spans.pop(table_id, None)
         return ended
@@ -54,5 +58,10 @@ class Subscriptions:
         """Tell whether a region has been registered by this request id, now or before."""
         if is_shared(request_id):
             return self._request_ids.has_shared(request_id, region_id)
-        owner = next((subscription for subscription in self if request_id in subscription.own_request_ids()), None)
-        return self._request_ids.has_own(request_id) if owner is None else owner.has_used(request_id, region_id)
+        if not self._request_ids.has_own(request_id):
+            return False
+        if request_id not in self._owners:  # ids are never given again, and late events come by the thousand
+            owners = (subscription for subscription in self if request_id in subscription.own_request_ids())
+            self._owners[request_id] = next(owners, None)
+        owner = self._owners[request_id]
+        return owner is None or owner.has_used(request_id, region_id)

@@ -2,6 +2,8 @@
 
 A role's keys hold for an hour or so and are asked for anew by the client that uses them. Where STS stands is AWS' own
 affair: by region, or by its variable ``AWS_ENDPOINT_URL_STS``; a storage's ``endpoint`` is S3's alone.
+
+Neither library tries again by itself: who writes is asked before each try (:func:`~edges.storages.objects.tried`).
 """
 
 from collections.abc import Sequence
@@ -10,8 +12,11 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
 
-from edges.storages.objects import PART_BYTES, Check
+from edges.storages.objects import PART_BYTES, PASSING, Check, tried
 from schemas.config.sink.storage_uri import StorageUri
+
+_PASSING_CODES = frozenset({"RequestTimeout", "SlowDown", "XAmzContentSHA256Mismatch"})
+"""What S3 says, with whatever status, where the same request may be taken a moment later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,35 +29,36 @@ class S3Objects:
 
     def put(self, key: str, content: bytes, may_show: Check) -> None:
         """See there."""
-        files = file_system(self.storage)
+        files, path = file_system(self.storage), f"{self.bucket}/{key}"
         if len(content) <= PART_BYTES:
-            may_show()
-            files.pipe_file(f"{self.bucket}/{key}", content)
+            tried(lambda: files.pipe_file(path, content), _is_passing, may_show)
             return
-        file = _upload(files, f"{self.bucket}/{key}", content)
+        file = tried(lambda: _upload(files, path, content), _is_passing)
         try:
-            may_show()
+            tried(file.commit, _is_passing, may_show)
         except BaseException:
             with suppress(Exception):  # parts of an upload that nobody ends are no object
                 file.discard()
             raise
-        file.commit()
 
     def get(self, key: str) -> bytes | None:
         """See there."""
+        files, path = file_system(self.storage), f"{self.bucket}/{key}"
         try:
-            return bytes(file_system(self.storage).cat_file(f"{self.bucket}/{key}"))
+            return bytes(tried(lambda: files.cat_file(path), _is_passing))
         except FileNotFoundError:
             return None
 
     def find(self, prefix: str) -> list[str]:
         """See there."""
-        paths = file_system(self.storage).find(f"{self.bucket}/{prefix}" if prefix else self.bucket)
+        files, below = file_system(self.storage), f"{self.bucket}/{prefix}" if prefix else self.bucket
+        paths = tried(lambda: files.find(below), _is_passing)
         return [str(path).removeprefix(f"{self.bucket}/") for path in paths]
 
     def remove(self, keys: Sequence[str]) -> None:
         """See there."""
-        file_system(self.storage).rm([f"{self.bucket}/{key}" for key in keys])
+        files = file_system(self.storage)
+        tried(lambda: files.rm([f"{self.bucket}/{key}" for key in keys]), _is_passing)
 
 
 def _upload(files: Any, path: str, content: bytes) -> Any:
@@ -77,6 +83,7 @@ def file_system(storage: StorageUri) -> Any:
     import fsspec  # a tenth of what a sorter imports, for the few that need it
 
     options = dict(storage.options)
+    options["config_kwargs"] = {**options.get("config_kwargs", {}), "retries": {"total_max_attempts": 1}}
     role = options.pop("role", None)
     if role is not None:
         keys = tuple(options.pop(name, None) for name in ("key", "secret", "token"))
@@ -84,7 +91,25 @@ def file_system(storage: StorageUri) -> Any:
         options["session"] = _session_in_role(
             role["arn"], role.get("external_id"), keys, region, options.pop("profile", None)
         )
-    return fsspec.filesystem(storage.protocol, **options)
+    files = fsspec.filesystem(storage.protocol, **options)
+    files.retries = 1
+    return files
+
+
+def _is_passing(error: Exception) -> bool:
+    """Tell whether the same request may be taken a moment later."""
+    from aiohttp import ClientPayloadError  # s3fs has imported all of these
+    from botocore.exceptions import ConnectionError as NoConnectionError
+    from botocore.exceptions import HTTPClientError
+    from botocore.parsers import ResponseParserError
+
+    for cause in (error, error.__cause__):  # s3fs puts its own errors in the place of S3's answers
+        answer = getattr(cause, "response", None)
+        if isinstance(answer, dict):
+            status = answer.get("ResponseMetadata", {}).get("HTTPStatusCode")
+            return status in PASSING or answer.get("Error", {}).get("Code") in _PASSING_CODES
+    broken = (ClientPayloadError, HTTPClientError, NoConnectionError, ResponseParserError, TimeoutError)
+    return isinstance(error, broken)
 
 
 @lru_cache(64)

@@ -57,8 +57,11 @@ class S3Objects:
 
     def remove(self, keys: Sequence[str]) -> None:
         """See there."""
-        files = file_system(self.storage)
-        tried(lambda: files.rm([f"{self.bucket}/{key}" for key in keys]), _is_passing)
+        files = file_system(self.storage)  # whose `rm` takes keys for patterns, and says nothing of what was refused
+        named = {"Objects": [{"Key": key} for key in keys], "Quiet": True}
+        answer = tried(lambda: files.call_s3("delete_objects", Bucket=self.bucket, Delete=named), _is_passing)
+        for refused in answer.get("Errors", ()):
+            raise OSError(f"{refused.get('Code')}: {refused.get('Message')} ({refused.get('Key')})")
 
 
 def _upload(files: Any, path: str, content: bytes) -> Any:

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from consumers.processors.storage.store import LeasedStore, ObjectStore
+from consumers.processors.storage.store import LeasedStore, ObjectStore, StorageUnavailableError
 from edges.storages import objects
 from edges.zookeeper.session import LeaseLostError
 from schemas.config.sink.storage_uri import parse_storage_uri
-from tests.support.storages.aws import ask_s3, aws
+from tests.support.storages.aws import ask_s3, aws, s3_keys
 from tests.support.storages.recording_proxy import Recording, Request, recorded
 
 __all__ = ["aws"]
@@ -76,3 +76,29 @@ def test_what_s3_refuses_for_a_moment_is_asked_for_again(server: Recording, monk
         ask()
         assert refused == []
     assert (store.get("file"), store.get("l")) == (b"x", LONG)
+
+
+def test_names_of_tables_are_no_patterns_when_old_objects_are_removed(server: Recording, aws: str) -> None:
+    store = store_at(server, "[ab]")
+    for path in ("d/t[1]/old", "d/t*/old", "d/t1/new"):
+        store.put(path, [b"x"])
+    beside = store_at(server, "a")
+    for path in ("d/t[1]/old", "d/t*/old", "d/t1/old"):
+        beside.put(path, [b"x"])
+    assert store.remove_if(lambda path: path.endswith("old")) == 2
+    assert [key for key in s3_keys(aws, "rows") if key.startswith("[ab]/")] == ["[ab]/d/t1/new"]
+    assert len([key for key in s3_keys(aws, "rows") if key.startswith("a/")]) == 3
+
+
+def test_old_objects_that_s3_does_not_remove_are_an_error(server: Recording) -> None:
+    store = store_at(server, "kept")
+    store.put("old", [b"x"])
+
+    def refuse(request: Request) -> tuple[int, bytes] | None:
+        denied = b"<Error><Key>kept/old</Key><Code>AccessDenied</Code><Message>no</Message></Error>"
+        is_removal = request.method == "POST" and "delete" in request.target
+        return (200, b"<DeleteResult>" + denied + b"</DeleteResult>") if is_removal else None
+
+    server.answer = refuse
+    with pytest.raises(StorageUnavailableError, match="AccessDenied"):
+        store.remove_if(lambda path: path.endswith("old"))

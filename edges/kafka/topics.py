@@ -18,6 +18,19 @@ CREATE_TIMEOUT_S: Final = 60.0
 """For one such request."""
 APPEAR_POLL_S: Final = 0.05
 """Between two looks for a topic that has just been created."""
+_PASSING: Final = frozenset(
+    {
+        KafkaError._TIMED_OUT,
+        KafkaError._TRANSPORT,
+        KafkaError.REQUEST_TIMED_OUT,
+        KafkaError.NOT_CONTROLLER,
+        KafkaError.BROKER_NOT_AVAILABLE,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NETWORK_EXCEPTION,
+        KafkaError.THROTTLING_QUOTA_EXCEEDED,
+    }
+)
+"""Java's client calls those of brokers retriable; librdkafka's word (``retriable``) is of transactions alone."""
 
 
 def partition_counts(cluster: ClusterMetadata) -> dict[str, int]:
@@ -68,8 +81,7 @@ def delete_topics(admin: AdminClient, names: Sequence[str]) -> dict[str, KafkaEx
 
 def is_passing(error: KafkaException) -> bool:
     """Tell whether a broker may take later what it has not taken now."""
-    reason: KafkaError = error.args[0]
-    return bool(reason.retriable()) or reason.code() in (KafkaError._TIMED_OUT, KafkaError._TRANSPORT)
+    return error.args[0].code() in _PASSING
 
 
 def await_topics(admin: AdminClient, names: Collection[str], patience_s: float) -> tuple[dict[str, int], list[str]]:

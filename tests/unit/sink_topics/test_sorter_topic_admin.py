@@ -25,6 +25,7 @@ class SlowCluster:
     def __init__(self, looks: list[dict[str, int]], settings: list[object]) -> None:
         self._looks, self._settings = deque(looks), deque(settings)
         self.created: list[Any] = []
+        self.refusal: KafkaException | None = None
 
     def list_topics(self, timeout: float) -> Any:
         partition_counts = self._looks.popleft() if len(self._looks) > 1 else self._looks[0]
@@ -35,7 +36,7 @@ class SlowCluster:
 
     def create_topics(self, new: list[Any], **_: float) -> dict[str, Future[None]]:
         self.created += new
-        return {topic.topic: _answer(None) for topic in new}
+        return {topic.topic: _answer(self.refusal) for topic in new}
 
     def describe_configs(self, resources: list[Any], **_: float) -> dict[Any, Future[object]]:
         answer = self._settings.popleft() if len(self._settings) > 1 else self._settings[0]
@@ -74,6 +75,18 @@ def test_ensure_new_topic_that_never_appears_is_retried_later_naming_the_address
     monkeypatch.setattr(topic_admin, "TIMEOUT_S", 0.05)
     with pytest.raises(KafkaUnreachableError, match="address=k:1"):
         _admin(monkeypatch, SlowCluster(looks, [settings])).ensure(["t"])
+
+
+@pytest.mark.parametrize(
+    "code", [KafkaError.REQUEST_TIMED_OUT, KafkaError.NOT_CONTROLLER, KafkaError.THROTTLING_QUOTA_EXCEEDED]
+)
+def test_ensure_new_topic_that_brokers_do_not_make_just_now_is_retried_later(
+    monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    cluster = SlowCluster([{}], [SETTINGS])
+    cluster.refusal = KafkaException(KafkaError(code))
+    with pytest.raises(KafkaUnreachableError, match=r"was not created in time.*topic=t"):
+        _admin(monkeypatch, cluster).ensure(["t"])
 
 
 def test_ensure_new_topic_is_created_with_the_settings_that_were_given(monkeypatch: pytest.MonkeyPatch) -> None:

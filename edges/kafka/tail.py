@@ -71,14 +71,16 @@ class FrontierTail:
 
     def _check_silence(self) -> None:
         """Compare how far the topic goes with what has come since that was asked last; a broker that does not answer is
-        waited for. A consumer that has got nothing meanwhile gives way to another one.
+        waited for. A consumer that has got nothing meanwhile gives way to another one, and so does one that stands
+        behind the end: it may know a topic of this name that was there before, and say nothing of the new one.
         """
         if self._known_end <= self._at[0]:
             with contextlib.suppress(KafkaException):
                 _, self._known_end = partition_bounds(
                     self._consumer, self._topic, 0, answer_s=_ANSWER_S, patience_s=0.0
                 )
-            return
+            if self._known_end >= self._at[0]:
+                return
         where = {"topic": self._topic, "at": self._at[0], "end": self._known_end, "address": address_of(self._config)}
         if self._is_another:
             raise KafkaUnreachableError("records did not come", **where)

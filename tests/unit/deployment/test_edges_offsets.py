@@ -273,6 +273,16 @@ def test_follower_that_does_not_get_what_there_is_asks_by_another_consumer(
     assert next(made) is deaf[3], "only one took the place of the second"
 
 
+def test_follower_of_a_topic_that_was_made_anew_is_told_by_another_consumer(
+    monkeypatch: pytest.MonkeyPatch, silence: Silence
+) -> None:
+    gone = Message(9, error=KafkaError.OFFSET_OUT_OF_RANGE)
+    made = iter([Consumer([], [(0, 5)]), Consumer([gone], [])])
+    monkeypatch.setattr(offsets, "kafka_consumer", lambda _config, _log: next(made))
+    with FrontierTail({}, "f", 9) as follower, pytest.raises(HistoryLostError, match="records are gone"):
+        silence.hear(follower, 2 * SILENCE_S)
+
+
 def test_silence_ends_with_a_record_and_a_broker_that_does_not_answer_is_waited_for(
     play: Any, silence: Silence
 ) -> None:

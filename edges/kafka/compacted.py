@@ -8,6 +8,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from edges.kafka.clients import kafka_consumer
 from edges.kafka.errors import KafkaUnreachableError, address_of
+from edges.kafka.markers import READS_ALL
 from edges.kafka.offsets import partition_bounds
 
 _CONSUME_MAX: Final = 500
@@ -32,6 +33,7 @@ def compacted_records(config: Mapping[str, object], topic: str, timeout_s: float
             "auto.offset.reset": "earliest",  # the first offset may go while this begins
             "enable.partition.eof": True,
             "fetch.wait.max.ms": 10,
+            **READS_ALL,
         }
     )
     try:

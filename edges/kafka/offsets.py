@@ -4,6 +4,7 @@ The one such reader: of the frontier, of DDL and of the raw log, in captures, so
 """
 
 import logging
+import math
 import time
 from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import closing
@@ -13,6 +14,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from edges.kafka.clients import kafka_consumer
 from edges.kafka.errors import HistoryLostError, KafkaUnreachableError, address_of
+from edges.kafka.markers import READS_ALL, Marker, is_marker
 from edges.kafka.settings import CHECK_BATCHES
 from schemas.errors import BusError, CorruptDataError
 
@@ -37,9 +39,13 @@ _DAMAGED = frozenset({KafkaError._BAD_MSG, KafkaError._BAD_COMPRESSION})
 _LOOK_S = 5.0
 """How long a second consumer looks for a damaged batch."""
 _LEADER_RETRY_S = 0.1
+_STALL_S = 1.0
+"""After which a record that is known to exist, and does not come, is looked at."""
 _FETCH_WAIT_MS = 10
 _CONSUME_MAX = 64
 _POLL_S = 0.1
+_MARKERS_MAX = 16
+"""Of transactions, one behind the other; where more is missing than these, it is something else."""
 _AHEAD_KIB = 16 * 1024
 """What a consumer fetches before it is asked for, which is also what it fetches in vain beyond the end of a read."""
 
@@ -71,6 +77,7 @@ def offsets_consumer(
             "group.id": f"tidebus-read-{topic}",
             "enable.auto.commit": False,
             "auto.offset.reset": "error",
+            **READS_ALL,
             CHECK_BATCHES: config.get(CHECK_BATCHES, not are_checked),
             "fetch.wait.max.ms": fetch_wait_ms,
             "queued.max.messages.kbytes": _AHEAD_KIB,
@@ -144,15 +151,15 @@ class NextRecords:
         timeout_s: float = READ_TIMEOUT_S,
         record_of: Callable[[Any], bytes] = value_of,
         *,
-        address: str,
-        unchecked: Mapping[str, object] | None = None,
+        config: Mapping[str, object],
+        are_checked: bool = False,
     ) -> None:
         """``stopped`` gives up; ``timeout_s`` is how long records that are known to exist are waited for; ``record_of``
-        makes of a message what is handed out as its value; ``address`` is the brokers', for errors. ``unchecked`` is
-        librdkafka's configuration where the consumer compares no checksums of batches: another one does where records
-        are missing (:func:`damaged_batch`).
+        makes of a message what is handed out as its value. ``config`` is librdkafka's, for another consumer that looks
+        where records are missing: at their batches, if ``are_checked`` and so the first compares no checksums
+        (:func:`damaged_batch`), and for markers of transactions, which are handed out as empty (:func:`is_marker`).
         """
-        self._address, self._unchecked = address, unchecked
+        self._config, self._address, self._are_checked = config, address_of(config), are_checked
         self._consumer, self._topic, self._at, self._stopped = consumer, topic, at, stopped
         self._record_of = record_of
         self._broken: dict[int, BusError] = {}
@@ -169,7 +176,8 @@ class NextRecords:
     def expect(self) -> None:
         """Records are waited for from now on (:meth:`take`)."""
         self._reason: KafkaError | None = None
-        self._is_overdue, self._deadline = False, time.monotonic() + self._timeout_s
+        now_s = time.monotonic()
+        self._is_overdue, self._deadline, self._looks_at_s = False, now_s + self._timeout_s, now_s + _STALL_S
 
     def take(self, count: int, of: Container[int] | None = None) -> list[tuple[int, int, bytes]]:
         """Wait for a record that is known to exist; return ``(partition, offset, value)`` of all that are here then.
@@ -191,15 +199,26 @@ class NextRecords:
             if not records:
                 raise self._late()
             self._is_overdue = True
+        elif time.monotonic() > self._looks_at_s:
+            self._looks_at_s = math.inf
+            self._look_for_markers(of, records)
         return records
+
+    def _look_for_markers(self, of: Container[int] | None, records: list[tuple[int, int, bytes]]) -> None:
+        """Take markers where records do not come, unless it is the broker that is in trouble."""
+        deadline = time.monotonic() + _LOOK_S
+        for partition in [number for number in self._at if of is None or number in of]:
+            if self._reason is not None or self._stopped() or time.monotonic() > deadline:
+                return
+            self._take_markers(partition, self._at[partition] + _MARKERS_MAX, records)
 
     def _late(self) -> BusError:
         return self._missing("records did not come", at=self._at, address=self._address, reason=self._reason)
 
     def _missing(self, text: str, **fields: object) -> BusError:
         """Return an error that says why records that exist do not come; a broker's trouble is reason enough."""
-        if self._unchecked is not None and self._reason is None and not self._stopped():
-            damaged = damaged_batch(self._unchecked, self._topic, self._at)
+        if self._are_checked and self._reason is None and not self._stopped():
+            damaged = damaged_batch(self._config, self._topic, self._at)
             if damaged is not None:
                 return damaged
         return KafkaUnreachableError(text, topic=self._topic, **fields)
@@ -217,12 +236,14 @@ class NextRecords:
         first = self._consumer.poll(timeout_s)
         if first is None:
             return []
-        records = []
+        records: list[tuple[int, int, bytes]] = []
         for message in [first, *self._consumer.consume(count, timeout=0)]:
             if message.error() is not None:
                 self._take_error(message)
-            elif message.partition() not in self._broken and self._is_next(message.partition(), message.offset()):
-                records.append((message.partition(), message.offset(), self._record_of(message)))
+                continue
+            partition, offset = message.partition(), message.offset()
+            if partition not in self._broken and self._is_next(partition, offset, records):
+                records.append((partition, offset, self._record_of(message)))
         if not records:
             self._check(of)
         return records
@@ -245,19 +266,29 @@ class NextRecords:
         if reason.code() in _DAMAGED:
             self._broken[partition] = _damage(self._topic, message, self._at)
 
-    def _is_next(self, partition: int, offset: int) -> bool:
+    def _is_next(self, partition: int, offset: int, records: list[tuple[int, int, bytes]]) -> bool:
         """Tell whether a message is one that follows, and note that; False: it is of before a seek, or messages before
-        it are missing. A topic of ours has no gaps; were the records deleted, reading them again says so.
+        it are missing. A topic of ours has no gaps but markers of a stranger's transactions, which are added to
+        ``records``; were the records deleted, reading them again says so.
         """
         due = self._at.get(partition)
         if due is None or offset < due:
             return False
-        if offset > due:
+        if offset > due and not self._take_markers(partition, offset, records):
             where = {"partition": partition, "address": self._address}
             self._broken[partition] = self._missing("records were passed over", **where, at=due, next_offset=offset)
             return False
         self._at[partition] = offset + 1
         return True
+
+    def _take_markers(self, partition: int, upto: int, records: list[tuple[int, int, bytes]]) -> bool:
+        """Take the markers that stand next, up to an offset; tell whether that is reached."""
+        for offset in range(self._at[partition], min(upto, self._at[partition] + _MARKERS_MAX)):
+            if not is_marker(self._config, self._topic, partition, offset):
+                break
+            records.append((partition, offset, self._record_of(Marker((self._topic, partition, offset)))))
+            self._at[partition] = offset + 1
+        return self._at[partition] == upto
 
 
 class TopicReader:
@@ -286,7 +317,7 @@ class TopicReader:
             are_checked: see :func:`offsets_consumer`.
         """
         self.topic, self._timeout_s, self._stopped, self._record_of = topic, timeout_s, stopped, record_of
-        self._address, self._unchecked = address_of(config), config if are_checked else None
+        self._config, self._address, self._are_checked = config, address_of(config), are_checked
         self._consumer = offsets_consumer(config, topic, fetch_wait_ms=fetch_wait_ms, log=log, are_checked=are_checked)
 
     def close(self) -> None:
@@ -329,8 +360,8 @@ class TopicReader:
             self._stopped,
             self._timeout_s,
             self._record_of,
-            address=self._address,
-            unchecked=self._unchecked,
+            config=self._config,
+            are_checked=self._are_checked,
         )
         records.assign()
         try:

@@ -41,8 +41,7 @@ class FrontierTail:
 
     def _connect(self) -> tuple[Any, NextRecords]:
         consumer = offsets_consumer(self._config, self._topic, fetch_wait_ms=_FETCH_WAIT_MS)
-        address = address_of(self._config)
-        return consumer, NextRecords(consumer, self._topic, self._at, lambda: False, address=address)
+        return consumer, NextRecords(consumer, self._topic, self._at, lambda: False, config=self._config)
 
     def __enter__(self) -> Self:
         self._records.assign()

@@ -8,7 +8,6 @@ a seek waits with it. Here the consumer only ever goes on, and a cut's records a
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 
-from edges.kafka.errors import address_of
 from edges.kafka.offsets import NextRecords, offsets_consumer
 from schemas.errors import BusError
 from schemas.rawlog.record_check import RawRecord
@@ -47,8 +46,8 @@ class RecordWindow:
             self._next,
             stopped,
             record_of=RawRecord.of,
-            address=address_of(config),
-            unchecked=config,
+            config=config,
+            are_checked=True,
         )
 
     @classmethod

@@ -73,8 +73,8 @@ class RawWindow:
             self._at,
             lambda: self._closed,
             record_of=SharedRecord.of,
-            address=address_of(config),
-            unchecked=config,
+            config=config,
+            are_checked=True,
         )
         self._kept: dict[int, _Kept] = {}
         self._order: deque[int] = deque()

@@ -69,6 +69,14 @@ class Consumer:
         return low, high
 
 
+@pytest.fixture(autouse=True)
+def markers(monkeypatch: pytest.MonkeyPatch) -> set[int]:
+    """The offsets at which Kafka itself has put a record."""
+    offsets_of_markers = set[int]()
+    monkeypatch.setattr(offsets, "is_marker", lambda *where: where[-1] in offsets_of_markers)
+    return offsets_of_markers
+
+
 @pytest.fixture
 def play(monkeypatch: pytest.MonkeyPatch) -> Any:
     def with_consumer(consumer: Consumer) -> Consumer:
@@ -103,6 +111,32 @@ def test_gap_is_an_error_that_names_where(play: Any) -> None:
         list(topic.read(3, 6))
     assert gap.value.fields["at"] == 4
     assert consumer.assigned == 0
+
+
+def test_marker_of_a_strangers_transaction_is_handed_out_as_empty(play: Any, markers: set[int]) -> None:
+    play(Consumer([Message(3), Message(5), Message(8)]))
+    markers.update((4, 6, 7))
+    with closing(reader()) as topic:
+        handed = list(topic.read(3, 9))
+    assert handed == [(number, b"v" if number in (3, 5, 8) else b"") for number in range(3, 9)]
+
+
+def test_gap_that_is_no_marker_is_an_error_after_those_that_are(play: Any, markers: set[int]) -> None:
+    play(Consumer([Message(3), Message(6)]))
+    markers.add(4)
+    with closing(reader()) as topic, pytest.raises(KafkaUnreachableError, match="were passed over") as caught:
+        list(topic.read(3, 9))
+    assert caught.value.fields["next_offset"] == 6
+
+
+def test_marker_at_the_end_of_a_range_is_looked_for_where_nothing_comes(
+    play: Any, markers: set[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(offsets, "_STALL_S", 0.0)
+    play(Consumer([Message(3)]))
+    markers.add(4)
+    with closing(TopicReader({}, "t", timeout_s=20.0)) as topic:
+        assert list(topic.read(3, 5)) == [(3, b"v"), (4, b"")]
 
 
 def test_topic_that_ends_before_the_range_does_is_an_error(play: Any) -> None:
@@ -218,7 +252,7 @@ def test_records_of_other_partitions_keep_nobody_waiting_and_none_of_them_is_los
     consumer: Any = Consumer([Message(number) for number in range(40)])
     consumer.consume = lambda _count, timeout: []
     at = {0: 0, 1: 7}
-    records = offsets.NextRecords(consumer, "t", at, lambda: False, 10.0, address="k:1")
+    records = offsets.NextRecords(consumer, "t", at, lambda: False, 10.0, config={"bootstrap.servers": "k:1"})
     taken = []
     with pytest.raises(KafkaUnreachableError, match="did not come"):
         while True:

@@ -41,7 +41,7 @@ def read_properties(path: Path, keys: KnownKeys) -> dict[str, str]:
     if any(key in settings for key in keys.secret):
         check_secret_mode(status, path, keys.option)
     for key in keys.paths:
-        if key in settings:
+        if settings.get(key):  # an empty one is for the reader to refuse, and not the folder
             settings[key] = str(path.resolve().parent / settings[key])
     return settings
 

@@ -9,6 +9,7 @@ from confluent_kafka import Producer
 
 from compose.stack.local import Addresses
 from consumers.control.log.frontier_topic import FrontierTopic
+from edges.kafka.compacted import compacted_records
 from edges.kafka.markers import is_marker
 from edges.kafka.offsets import TopicReader
 from edges.kafka.producer import ordered_producer
@@ -77,6 +78,13 @@ def test_frontier_goes_on_behind_a_strangers_transaction(topic: Topic, commits: 
     assert [is_marker(topic.config, topic.name, 0, offset) for offset in range(7)] == [
         offset == 3 for offset in range(7)
     ]
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_compacted_topic_is_read_up_to_a_strangers_transaction_at_its_end(topic: Topic, commits: bool) -> None:
+    topic.publish(1, 2)
+    topic.stray(commits=commits)
+    assert [offset for offset, _, _ in compacted_records(topic.config, topic.name, 30.0)] == [0, 1, 2]
 
 
 def test_raw_record_of_a_strangers_transaction_is_named_and_so_is_its_marker(topic: Topic) -> None:

@@ -37,6 +37,11 @@ class _Message:
     def offset(self) -> int:
         return self._offset
 
+    def key(self) -> bytes:
+        return b"k"
+
+    value = key
+
 
 class _Consumer:
     """Of a broker that refuses us, or that has ``records`` and hands out ``first`` of them alone."""
@@ -108,6 +113,16 @@ def test_compacted_topic_that_is_refused_or_silent_is_told_with_the_brokers(monk
     _put(monkeypatch, 3)
     with pytest.raises(KafkaUnreachableError, match=r"records did not come.*address=k:1"):
         list(compacted_records(CONFIG, "t", 0.0))
+
+
+def test_compacted_topic_is_read_on_where_its_leader_does_not_know_its_end_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    consumer = _Consumer(2)
+    early = _Message(1)
+    early.error = lambda: KafkaError(KafkaError._PARTITION_EOF)  # type: ignore[method-assign,assignment]
+    brought = [[_Message(0)], [early], [_Message(1)]]
+    monkeypatch.setattr(consumer, "consume", lambda *_, **__: brought.pop(0))
+    monkeypatch.setattr("edges.kafka.compacted.kafka_consumer", lambda *_: consumer)
+    assert [offset for offset, _, _ in compacted_records(CONFIG, "t", 10.0)] == [0, 1]
 
 
 def test_topic_read_by_offset_that_is_refused_or_silent_is_told_with_the_brokers(

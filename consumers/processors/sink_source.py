@@ -16,6 +16,7 @@ from confluent_kafka.admin import OffsetSpec
 
 from edges.kafka.access import KafkaAccess
 from edges.kafka.clients import kafka_admin, kafka_consumer
+from edges.kafka.markers import READS_ALL
 from schemas.errors import Action, BusError
 from schemas.sink.fence import FENCE_HEADER, NO_FENCE
 from schemas.sink.position import POSITION_HEADER
@@ -125,6 +126,7 @@ class KafkaSource:
                 "group.id": group,
                 "enable.auto.commit": False,
                 "auto.offset.reset": "error",  # a gap must not be jumped
+                **READS_ALL,
                 "queued.max.messages.kbytes": FETCH_QUEUE_KIB,
                 "fetch.message.max.bytes": 4 * 1024 * 1024,
                 "message.max.bytes": 32 * 1024 * 1024,

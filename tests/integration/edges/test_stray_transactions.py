@@ -9,6 +9,7 @@ from confluent_kafka import Producer
 
 from compose.stack.local import Addresses
 from consumers.control.log.frontier_topic import FrontierTopic
+from consumers.processors.sink_source import KafkaSource, SinkRecord
 from edges.kafka.compacted import compacted_records
 from edges.kafka.markers import is_marker
 from edges.kafka.offsets import TopicReader
@@ -17,6 +18,7 @@ from edges.kafka.tail import FrontierTail
 from schemas.ids import Ts
 from schemas.rawlog.frontier import NOBODYS, FrontierRecord, encode_frontier
 from schemas.rawlog.record_check import RawRecord, RecordDamagedError
+from schemas.sink.position import POSITION_HEADER
 from sorters.cut.record_window import RecordWindow
 from tests.support.processes.bus import wait_until
 from tests.support.rawlog.raw_log import create_topic
@@ -41,14 +43,18 @@ class Topic:
 
     def stray(self, *, commits: bool) -> None:
         """Let a stranger write a record in a transaction; return once its marker stands there."""
-        end = self.end()
+        end, producer = self.end(), self.open_stray()
+        producer.commit_transaction(60) if commits else producer.abort_transaction(60)
+        wait_until(lambda: self.end() == end + 2, 30, "the marker stands there")
+
+    def open_stray(self) -> Producer:
+        """Return a stranger who has written a record, and has not ended its transaction."""
         producer = Producer({**self.config, "transactional.id": f"stray-{self.name}"})
         producer.init_transactions(60)
         producer.begin_transaction()
         producer.produce(self.name, b"hello, wrong topic", partition=0)
         assert producer.flush(30) == 0
-        producer.commit_transaction(60) if commits else producer.abort_transaction(60)
-        wait_until(lambda: self.end() == end + 2, 30, "the marker stands there")
+        return producer
 
     def end(self) -> int:
         with closing(TopicReader(self.config, self.name)) as reader:
@@ -85,6 +91,21 @@ def test_compacted_topic_is_read_up_to_a_strangers_transaction_at_its_end(topic:
     topic.publish(1, 2)
     topic.stray(commits=commits)
     assert [offset for offset, _, _ in compacted_records(topic.config, topic.name, 30.0)] == [0, 1, 2]
+
+
+def test_strangers_open_transaction_hides_nothing_from_a_processor(topic: Topic) -> None:
+    stranger = topic.open_stray()
+    producer = ordered_producer(topic.config)
+    producer.produce(topic.name, b"row", partition=0, headers={POSITION_HEADER: b"position"})
+    assert producer.flush(30) == 0
+    with closing(KafkaSource(topic.kafka, topic.name, topic.name)) as source:
+        source.start({0: 0})
+        records: list[SinkRecord] = []
+        deadline = time.monotonic() + 20
+        while not records and time.monotonic() < deadline:
+            records += source.poll(0.5)
+    assert [(record.offset, record.value) for record in records] == [(1, b"row")]
+    stranger.abort_transaction(60)
 
 
 def test_raw_record_of_a_strangers_transaction_is_named_and_so_is_its_marker(topic: Topic) -> None:

@@ -39,8 +39,8 @@ _DAMAGED = frozenset({KafkaError._BAD_MSG, KafkaError._BAD_COMPRESSION})
 _LOOK_S = 5.0
 """How long a second consumer looks for a damaged batch."""
 _LEADER_RETRY_S = 0.1
-_STALL_S = 1.0
-"""After which a record that is known to exist, and does not come, is looked at."""
+_STALL_S = 5.0
+"""After which a record that is known to exist, and does not come, is looked at; a busy broker may take seconds."""
 _FETCH_WAIT_MS = 10
 _CONSUME_MAX = 64
 _POLL_S = 0.1
@@ -177,7 +177,8 @@ class NextRecords:
         """Records are waited for from now on (:meth:`take`)."""
         self._reason: KafkaError | None = None
         now_s = time.monotonic()
-        self._is_overdue, self._deadline, self._looks_at_s = False, now_s + self._timeout_s, now_s + _STALL_S
+        self._is_overdue, self._deadline = False, now_s + self._timeout_s
+        self._looks_at_s = now_s + min(_STALL_S, self._timeout_s / 2)
 
     def take(self, count: int, of: Container[int] | None = None) -> list[tuple[int, int, bytes]]:
         """Wait for a record that is known to exist; return ``(partition, offset, value)`` of all that are here then.

@@ -6,7 +6,7 @@ records that come late (:mod:`consumers.processors.core.fence`). Its bytes compa
 
 ==========  =====  ==========================================================================
 lock        8      ZooKeeper's number (czxid) of the lock's node, which grows with each sorter that takes the lock
-attempt     8      how many times this holder has begun to write something; a cut that it repeats is another attempt
+attempt     8      how many times the holder's process has begun to write; a cut that it repeats is another attempt
 task        8      1 and Spark's number of the task's attempt; 0: the driver wrote it
 ==========  =====  ==========================================================================
 

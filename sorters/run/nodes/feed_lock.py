@@ -12,7 +12,6 @@ written it (:meth:`FeedLock.fences`), and processors pass over what comes late. 
 worst case the beginning of a cut stands there twice, the same records in the same order, as after any crash.
 """
 
-import contextlib
 import itertools
 import json
 import logging
@@ -20,8 +19,9 @@ import os
 import socket
 import time
 from collections.abc import Callable
+from typing import Final
 
-from kazoo.exceptions import KazooException
+from kazoo.exceptions import ConnectionLoss, KazooException, OperationTimeoutError
 from kazoo.handlers.threading import KazooTimeoutError
 
 from edges.zookeeper.client import NodeStat
@@ -38,7 +38,10 @@ busy in Python must not lose its session for want of a heartbeat, of which there
 ANSWER_S = SESSION_S / 3
 HOLDER_CHARS_MAX = 200
 RECHECK_S = 0.5
-"""Between two looks at whose the node is, while waiting for it."""
+"""Between two looks at whose the node is, while waiting for it, and between two tries to free it."""
+_ATTEMPTS: Final = itertools.count(1)
+"""Of all locks of this process: a node that could not be freed is the next lock's of the same session, and what is
+written under that must be newer."""
 
 
 class SorterLockLostError(BusError):
@@ -54,9 +57,10 @@ class FeedLock:
         self._client, self._lease, self._path = zookeeper.client, zookeeper.lease, path
         self._held_since: int | None = None
         """How many sessions had ended when it became ours: with the next one it is lost. None: it is not ours."""
+        self._may_stand_since: int | None = None
+        """Likewise, of a node that may be ours, answered or not, and was not freed; None: there is none."""
         self._czxid = 0
         """Of the node as it was ours last; 0: it never was."""
-        self._attempts = itertools.count(1)
 
     def acquire(self, wanted: Callable[[], bool]) -> bool:
         """Wait until the lock is ours, which it may be already; False: it is not ``wanted`` any more."""
@@ -76,6 +80,8 @@ class FeedLock:
                     "changefeed has a sorter; waiting for it to go", extra={"holder": holder, "path": self._path}
                 )
             time.sleep(RECHECK_S)
+        if self._held_since is None:
+            self.release()  # a try whose answer was lost may have taken it
         return False
 
     def holder(self) -> str | None:
@@ -105,25 +111,41 @@ class FeedLock:
 
     def fences(self) -> Callable[[], bytes]:
         """Return what gives each attempt to write something its fence, under the lock as it is held now."""
-        czxid, attempts = self._czxid, self._attempts
-        return lambda: Fence(czxid, next(attempts)).encode() if czxid else NO_FENCE
+        czxid = self._czxid
+        return lambda: Fence(czxid, next(_ATTEMPTS)).encode() if czxid else NO_FENCE
 
     def release(self) -> None:
-        """Let the next sorter begin without waiting for our session's end."""
-        held_since, self._held_since = self._held_since, None
-        if held_since is not None:
-            with contextlib.suppress(KazooException, KazooTimeoutError):  # it goes with the session
+        """Let the next sorter begin without waiting for our session's end.
+
+        What has no answer is asked again for as long as the session may live: a service's does for days, and nobody
+        else would have the changefeed meanwhile.
+        """
+        self._held_since = None
+        while self._may_stand_since is not None:
+            try:
                 free_node(self._client, self._path, ANSWER_S)
+                self._may_stand_since = None
+            except (ConnectionLoss, OperationTimeoutError, KazooTimeoutError):
+                if self._is_session_over():
+                    return
+                time.sleep(RECHECK_S)
+            except KazooException:
+                return  # it goes with the session
 
     def _try(self) -> bool:
         own = json.dumps({"host": socket.gethostname(), "pid": os.getpid(), "knows_images": True}).encode()
-        losses = self._lease.losses
+        losses = self._may_stand_since = self._lease.losses
         taken = take_node(self._client, self._path, own, ANSWER_S)
         if taken is None or not is_own(self._client, self._ask()):
-            self._held_since = None
+            self._held_since = self._may_stand_since = None
             return False
         self._held_since, self._czxid = losses, int(taken.czxid)
         return True
+
+    def _is_session_over(self) -> bool:
+        unanswered_s = self._lease.unanswered_s
+        is_unheard = unanswered_s is None or unanswered_s > self._lease.timeout_s
+        return is_unheard or self._may_stand_since != self._lease.losses
 
     def _ask(self) -> NodeStat | None:
         return self._lease.ask(lambda: self._client.exists_async(self._path), ANSWER_S)

@@ -18,7 +18,7 @@ from edges.zookeeper.connection import LeasedClient, zookeeper_client
 from edges.zookeeper.lease import LEASE_SHARE
 from schemas.sink.fence import NO_FENCE
 from schemas.sink.position import PositionClass, decode_position
-from sorters.run.nodes.feed_lock import SESSION_S, FeedLock, SorterLockLostError
+from sorters.run.nodes.feed_lock import ANSWER_S, SESSION_S, FeedLock, SorterLockLostError
 from tests.support.processes.sorter_process import Sorter
 from tests.support.rawlog.raw_log import START_TS, RawLog, read_topic, recorded, sbtest1_changes
 from tests.support.upstream.relay import Relay
@@ -99,6 +99,22 @@ def test_lock_whose_session_has_ended_is_lost_and_can_be_had_again(
     assert lock.acquire(lambda: True)
     lock.check()
     assert not lock.is_lost()
+
+
+def test_lock_released_while_zookeeper_does_not_answer_is_free_once_it_does_in_the_same_session(
+    stack: Addresses, connect: Callable[[], LeasedClient], path: str
+) -> None:
+    with Relay(stack.zookeeper) as relay, zookeeper_client(ZooKeeperAccess(relay.address), LONG_S) as zookeeper:
+        lock = FeedLock(zookeeper, path)
+        assert lock.acquire(lambda: True)
+        relay.hold()
+        released = threading.Thread(target=lock.release)
+        released.start()
+        released.join(1.5 * ANSWER_S)
+        relay.go_on()
+        released.join(WAIT_S)
+        assert FeedLock(connect(), path).acquire(iter([True, False]).__next__)
+        assert zookeeper.lease.losses == 0
 
 
 def test_lock_without_an_answer_of_zookeeper_is_lost_before_the_session_can_have_ended(

@@ -2,6 +2,7 @@
 as a job of two steps: read and make runs, merge runs and write (:mod:`sorters.spark.tasks.two_steps`).
 """
 
+import logging
 import pickle
 import secrets
 import threading
@@ -32,6 +33,8 @@ from sorters.spark.tasks.run_folder import run_folder
 from sorters.spark.tasks.run_store import MEMORY_BYTES_MAX
 from sorters.spark.tasks.two_steps import ANSWER, LookTask, ReadTask, WriteTask, look_step, read_step, write_step
 from sorters.spark.worker.program_sender import SentProgram
+
+log = logging.getLogger(__name__)
 
 
 class SparkCut:
@@ -66,7 +69,10 @@ class SparkCut:
         if self.shared.is_gone():
             return
         self.shared.group.give_up(self._given_up)
-        self.shared.jobs.cancel(self._tag)
+        try:
+            self.shared.jobs.cancel(self._tag)
+        except Exception as error:  # Py4J's, of many kinds: where nobody is left, nothing runs
+            log.warning("spark job is not cancelled", extra={"tag": self._tag, "reason": repr(error)})
 
     def tables_of(self, cut: Cut) -> set[TableId]:
         """Return the tables that have rows in a cut, or in its chunks of table images."""

@@ -290,12 +290,10 @@ class FeedRun:
 
     def close(self) -> None:
         """Give up what is under way, and close the clients."""
-        self._stopping.set()
-        self._given_up.set()
-        if self._thread is not None:
-            while self._thread.is_alive():
-                self._job.give_up()
-                self._thread.join(_LOOK_S)
+        self.give_up()  # a query's thread may go on with a cut, where its JVM has died under it
+        while self._thread is not None and self._thread.is_alive():
+            self._job.give_up()
+            self._thread.join(_LOOK_S)
         self._parts.close()
 
     def _beginning(self) -> Beginning:

@@ -2,6 +2,7 @@
 
 import logging
 import threading
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -41,3 +42,15 @@ def test_error_of_a_run_that_goes_on_is_its_failure() -> None:
     failure = run.failure()
     assert failure is not None
     assert (failure.code, run.failures_at_end) == ("sorter.spark_job", 0)
+
+
+def test_closed_run_gives_up_a_cut_that_a_query_runs_on_where_its_jvm_has_died() -> None:
+    # Its thread is the query's: nobody joins it, and Spark's next session would write what it begins now.
+    said: list[str] = []
+    run = FeedRun.__new__(FeedRun)
+    parts: Any = run
+    parts._stopping, parts._given_up, parts._thread = threading.Event(), threading.Event(), None
+    parts._job = SimpleNamespace(give_up=lambda: said.append("given up"))
+    parts._parts = SimpleNamespace(close=lambda: said.append("closed"))
+    run.close()
+    assert said == ["given up", "closed"]

@@ -220,6 +220,7 @@ class FeedRun:
         Raises:
             HistoryLostError: the raw log starts above the checkpoint.
             TargetNotReachedError: it has not come to the target ts.
+            RawLogRecreatedError, RawLogLostError: up to there it is another one by now, or has lost records.
             BusError: whatever stops a changefeed.
         """
         assert self._target_ts is not None
@@ -232,6 +233,9 @@ class FeedRun:
             raise TargetNotReachedError(
                 "raw log has not come to the target ts, or holds tables back before it", **where
             )
+        upto = self._frontier.find(self._target_ts)
+        is_target_beyond = self._frontier.record_before(upto).resolved_ts < self._target_ts
+        self._sources.check_log(upto + is_target_beyond)
         for at in range(start, end, FRONTIER_RECORDS_MAX):
             if epochs.checkpoint_ts >= self._target_ts:
                 return

@@ -96,8 +96,9 @@ class RunSources(Protocol):
     def record_bytes(self) -> float:
         """Return how large raw records are, about."""
 
-    def check_log(self) -> None:
-        """Refuse a raw log that is not the one that its frontier was published over.
+    def check_log(self, upto: int | None = None) -> None:
+        """Refuse a raw log that is not the one that its frontier was published over: as that ends, or stands before
+        offset ``upto``.
 
         Raises:
             RawLogRecreatedError, RawLogLostError: it is another one, or has lost records.
@@ -131,9 +132,9 @@ class OwnSources:
         """See :meth:`RunSources.record_bytes`."""
         return RAW_RECORD_BYTES_GUESS
 
-    def check_log(self) -> None:
+    def check_log(self, upto: int | None = None) -> None:
         """See :meth:`RunSources.check_log`."""
-        check_log_state(self._config, self._topics, self.frontier)
+        check_log_state(self._config, self._topics, self.frontier, upto)
 
     def close(self) -> None:
         """See :meth:`RunSources.close`."""
@@ -156,9 +157,11 @@ def handed_on(sources: _Sources) -> Iterator[_Sources]:
         raise
 
 
-def check_log_state(raw_config: Mapping[str, object], topics: RawTopics, frontier: FrontierSource) -> None:
+def check_log_state(
+    raw_config: Mapping[str, object], topics: RawTopics, frontier: FrontierSource, upto: int | None = None
+) -> None:
     """Do what :meth:`RunSources.check_log` says, with one request for the topics' states."""
-    end = frontier.end()
+    end = frontier.end() if upto is None else upto
     if end:
         record = frontier.record_before(end)
         check_raw_log(record, topics, topic_states(raw_config, (topics.region_events, topics.ddl)))

@@ -182,8 +182,8 @@ class SharedSources:
         """See :class:`~sorters.run.sources.RunSources`."""
         return self._shared.raw.record_bytes
 
-    def check_log(self) -> None:
-        """See :class:`~sorters.run.sources.RunSources`."""
+    def check_log(self, upto: int | None = None) -> None:
+        """See :class:`~sorters.run.sources.RunSources`; all of it is looked at, for all who share it."""
         self._shared.check()
 
     def close(self) -> None:

@@ -1,6 +1,7 @@
 """``tidebus remount``: an interval of the raw log again, in other forms, byte for byte the same each time."""
 
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,13 @@ from confluent_kafka.admin import AdminClient
 from compose.foresight.explain import explained, raw_log_schemas
 from compose.stack.local import Addresses
 from edges.kafka.access import KafkaAccess
+from edges.kafka.topic_state import topic_states
 from schemas.config.changefeed import load_changefeed
 from schemas.config.client_options import librdkafka_options
 from schemas.ddl.job import DdlType
 from schemas.errors import ConfigError
 from schemas.ids import TableId, Ts, UpstreamId
+from schemas.rawlog.log_state import RawLogLostError, RawLogRecreatedError, topic_ids
 from schemas.tidb.keys import row_key
 from schemas.tidb.row_v2 import encode_row_v2
 from sorters.run.feed_run import TargetNotReachedError
@@ -134,6 +137,43 @@ def test_remount_of_an_interval_that_the_raw_log_has_not_says_what_it_has(
         run(raw_log, tmp_path, uri, START_TS, START_TS + STEP * STEPS + 1)
     with pytest.raises(ConfigError, match="--from-ts must be below --to-ts"):
         run(raw_log, tmp_path, uri, START_TS + 5, START_TS + 5)
+
+
+def test_remount_of_a_raw_log_that_was_made_anew_since_is_refused(
+    stack: Addresses, fresh_name: Callable[[str], str], tmp_path: Path
+) -> None:
+    log, kafka = RawLog(stack.kafka, fresh_name("up"), partitions=1), KafkaAccess(stack.kafka)
+    events, topics = log.topics.region_events, (log.topics.region_events, log.topics.ddl)
+    log.snapshot([info(TABLE, "t1")])
+
+    def land(first_ts: int) -> None:
+        for at in range(3):
+            log.rows(TABLE, [Change(first_ts + at, row_key(TABLE, at), encode_row_v2({2: bytes([at])}))])
+
+    land(START_TS + 1)
+    log.advance(START_TS + 100, topic_ids=topic_ids(log.topics, topic_states(kafka.config(), topics)))
+    admin = AdminClient({"bootstrap.servers": log.kafka})
+    admin.delete_topics([events])[events].result(30)
+    deadline = time.monotonic() + 30
+    while events in admin.list_topics(timeout=10).topics:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    create_topic(log.kafka, events, 1, {})
+    land(START_TS + 1000)  # at the offsets of those that are gone
+    log._producer.flush()
+    with pytest.raises(RawLogRecreatedError):
+        run(log, tmp_path, f"{fresh_name('again')}?protocol=canal-json", START_TS, START_TS + 100)
+
+
+def test_remount_up_to_where_a_raw_log_that_lost_its_end_still_has_all_is_done(
+    raw_log: RawLog, fresh_name: Callable[[str], str], tmp_path: Path
+) -> None:
+    raw_log.ends[0] += 5
+    raw_log.advance(START_TS + STEP * (STEPS + 1))
+    last_ts, uri = START_TS + STEP * STEPS, f"{fresh_name('again')}?protocol=canal-json"
+    assert run(raw_log, tmp_path, uri, START_TS, last_ts).rows == 2 * 10 * STEPS
+    with pytest.raises(RawLogLostError):
+        run(raw_log, tmp_path, uri, START_TS, last_ts + STEP)
 
 
 def test_explain_takes_tables_from_the_raw_log_and_topics_from_the_sink(

@@ -19,7 +19,7 @@ from edges.kafka.offsets import partition_bounds
 from schemas.changes import Op, RowChanges
 from schemas.ids import RegionId, TableId, Ts, UpstreamId, compose_ts
 from schemas.rawlog.ddl_record import DdlRecord, encode_ddl_record
-from schemas.rawlog.frontier import FrontierRecord, HeldDdl, HeldTables, encode_frontier
+from schemas.rawlog.frontier import FrontierRecord, HeldDdl, HeldTables, TopicIds, encode_frontier
 from schemas.rawlog.image_batch import ImageBatch, ImageRows, ScanName, encode_image_batch
 from schemas.rawlog.images import NO_IMAGES, ImageChunk, ImageState, KeyRange
 from schemas.rawlog.record_check import RowsCheck, Whose, check_headers
@@ -162,6 +162,7 @@ class RawLog:
         held_ddl: tuple[HeldDdl, ...] = (),
         held: tuple[HeldTables, ...] = (),
         images: ImageState = NO_IMAGES,
+        topic_ids: TopicIds | None = None,
     ) -> None:
         """Publish that everything up to ``ts`` has been written, and nothing above it unless ``low`` says where."""
         self._producer.flush()
@@ -176,6 +177,7 @@ class RawLog:
             held=held,
             held_ddl=held_ddl,
             images=images,
+            topic_ids=topic_ids or TopicIds(),
         )
         self.frontier.append(record)
         self._producer.produce(self.topics.frontier, encode_frontier(record), partition=0)

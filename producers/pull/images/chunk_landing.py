@@ -130,6 +130,7 @@ class ChunkLanding:
             return
 
     def _delivered(self, size: int, error: KafkaError | None, message: Delivered) -> None:
+        """Take one delivery report, perhaps in another scan's thread: who waits sees all of it or nothing."""
         with self._acked:
             self._in_flight -= 1
             self._in_flight_bytes -= size
@@ -144,10 +145,14 @@ class ChunkLanding:
     def _await_acks(self, bytes_max: int) -> None:
         """Wait until no more than so many bytes are without an acknowledgement."""
         self._images.producer.poll(0)
-        self._check()
-        while self._in_flight_bytes > bytes_max:
+        while self._waits(bytes_max):
             self._images.producer.poll(_POLL_S)
-            self._check()
+
+    def _waits(self, bytes_max: int) -> bool:
+        with self._acked:
+            size = self._in_flight_bytes
+        self._check()  # afterwards: what is no longer in flight has an offset by now, or is a failure
+        return size > bytes_max
 
     def _check(self) -> None:
         if self._failure is not None:

@@ -1,0 +1,103 @@
+"""What a scan of a table image has landed, where another scan's thread serves its delivery reports."""
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+
+from producers.errors import DeliveryFailedError
+from producers.pull.images.chunk_landing import ChunkLanding, LandedScan
+from producers.pull.images.image_log import OpenImageLog
+from producers.pull.images.page_reader import Page
+from schemas.ids import TableId, Ts
+from schemas.rawlog.image_batch import ImageRows, ScanName
+
+TIMEOUT_S = 30.0
+WINDOW_S = 0.3
+"""How long the waiting scan has for what it must not do."""
+
+
+class FakeProducer:
+    """Takes records; a test calls back."""
+
+    def __init__(self) -> None:
+        self.reports: list[Callable[[Any, Any], None]] = []
+        self.produced = threading.Event()
+
+    def produce(self, topic: str, *, value: bytes, partition: int, on_delivery: Callable[[Any, Any], None]) -> None:
+        self.reports.append(on_delivery)
+        self.produced.set()
+
+    def poll(self, timeout: float) -> int:
+        return 0
+
+
+class Slow:
+    """A delivery report that is being taken for as long as a test wants: the interpreter may switch threads there."""
+
+    def __init__(self) -> None:
+        self.begun, self.goes_on = threading.Event(), threading.Event()
+
+    def offset(self) -> int:
+        self._wait()
+        return 7
+
+    def str(self) -> str:
+        self._wait()
+        return "MSG_SIZE_TOO_LARGE"
+
+    def _wait(self) -> None:
+        self.begun.set()
+        assert self.goes_on.wait(TIMEOUT_S)
+
+
+def landing_on(producer: FakeProducer) -> ChunkLanding:
+    """Return the landing of a scan of one row, which waits to be finished."""
+    images = OpenImageLog(topic="images", partitions=1, record_bytes_max=1 << 20, schema_id=1, producer=producer)
+    landing = ChunkLanding(
+        images,
+        ScanName(Ts(5), 0, 0),
+        TableId(45),
+        b"a",
+        in_flight_bytes_max=1 << 20,
+        may_land=lambda: True,
+        stopped=threading.Event(),
+    )
+    rows = ImageRows(key=pa.array([b"b"], pa.binary()), value=pa.array([b"v"], pa.binary()))
+    landing.add(Page(rows, b"a", b"z"))
+    return landing
+
+
+def finished_while(report: Callable[[Callable[[Any, Any], None], Slow], None]) -> LandedScan | Exception:
+    """Finish a scan while another thread takes its only report; return what came of it."""
+    producer, slow, ends = FakeProducer(), Slow(), list[LandedScan | Exception]()
+    landing = landing_on(producer)
+
+    def finish() -> None:
+        try:
+            ends.append(landing.finish())
+        except DeliveryFailedError as error:
+            ends.append(error)
+
+    scan = threading.Thread(target=finish)
+    scan.start()
+    assert producer.produced.wait(TIMEOUT_S)
+    other = threading.Thread(target=report, args=(producer.reports[0], slow))
+    other.start()
+    assert slow.begun.wait(TIMEOUT_S)
+    scan.join(WINDOW_S)
+    slow.goes_on.set()
+    for thread in (other, scan):
+        thread.join(TIMEOUT_S)
+    return ends[0]
+
+
+def test_scan_whose_last_report_another_thread_is_just_taking_then_its_offset_is_waited_for() -> None:
+    landed = finished_while(lambda report, slow: report(None, slow))
+    assert isinstance(landed, LandedScan)
+    assert (landed.rows, landed.offsets) == (1, (7, 8))
+
+
+def test_scan_whose_refusal_another_thread_is_just_taking_then_it_does_not_count_as_landed() -> None:
+    assert isinstance(finished_while(lambda report, slow: report(slow, None)), DeliveryFailedError)

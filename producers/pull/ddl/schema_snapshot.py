@@ -58,6 +58,8 @@ class SnapshotReader:
             try:
                 pairs, cursor_next, trouble = self._page(cursor, end)
             except (RegionsUnknownError, StoreUnavailableError) as error:
+                # The store of the leader that is known may have left the cluster long ago.
+                self._cache.drop(EncodedRange(encode_bytes(cursor), encode_bytes(end)))
                 pairs, cursor_next, trouble = [], cursor, str(error)
             yield from pairs
             if cursor_next > cursor:

@@ -6,7 +6,7 @@ from typing import Any, Final
 import grpc
 
 from producers.channels import KeptChannels
-from producers.errors import KvRefusedError, RegionMovedError
+from producers.errors import KvRefusedError, RegionMovedError, StoreUnavailableError
 from producers.pull.core.regions.call_errors import decide_call
 from producers.pull.core.regions.region_map import KEY_END, Peer, RegionInfo
 from producers.pull.core.regions.span_frontier import EncodedRange
@@ -78,11 +78,17 @@ class KvClient:
             RegionMovedError: the store does not serve the region as we know it, or does not answer. The cache has
                 dropped what was wrong: locate again.
             KvRefusedError: the store does not know the call.
-            StoreUnavailableError: PD does not know the store, or there is no TLS with it at the moment.
+            StoreUnavailableError: PD does not know the store, or there is no TLS with it at the moment. If it is the
+                leader's, the cache has dropped the region: the store may have left the cluster long ago.
         """
         peer = at or region.leader
         assert peer is not None, "region_of gives only regions with a leader"
-        address = self.cache.address(peer.store_id)
+        try:
+            address = self.cache.address(peer.store_id)
+        except StoreUnavailableError:
+            if peer == region.leader:
+                self.cache.drop(region.range)
+            raise
         request.context.MergeFrom(context_of(region, peer))
         channel = None
         try:

@@ -90,6 +90,7 @@ class DirectPd(PdClient):
         super().__init__("nowhere:1")
         self._cluster = cluster
         self.safe_point = Ts(0)
+        self.known_stores: Sequence[StoreId] = STORES
         self.channels.open = cluster.channel  # type: ignore[method-assign]
 
     def now(self) -> Ts:
@@ -99,7 +100,7 @@ class DirectPd(PdClient):
         return self.safe_point
 
     def stores(self) -> list[metapb_pb2.Store]:
-        return [metapb_pb2.Store(id=store_id, address=f"store-{store_id}") for store_id in STORES]
+        return [metapb_pb2.Store(id=store_id, address=f"store-{store_id}") for store_id in self.known_stores]
 
     def scan_regions(self, wanted: EncodedRange, limit: int = 0) -> list[RegionInfo]:
         overlapping = [

@@ -83,6 +83,9 @@ class LandingSettings:
     no row leaves the raw log before that (docs/decisions/2026-11-30-rows-wait-for-company.md)."""
     in_flight_bytes_max: int = 64 << 20
     """Sent and not acknowledged; beyond it the feed takes nothing more."""
+    in_flight_records_max: int = 20_000
+    """Likewise. The client's queue takes 100,000 whatever their size, and who waits for room there holds the feed's
+    lock: nobody gets a report then, and nobody can stop the puller."""
     record_bytes_max: int = RAW_MESSAGE_BYTES_MAX
     """What the topic takes; a larger row is landed in parts."""
     row_bytes_max: int = ROW_BYTES_MAX
@@ -204,7 +207,11 @@ class Landing:
 
     def saturated(self) -> bool:
         """Say whether too much waits for the broker."""
-        return self._in_flight_bytes >= self._settings.in_flight_bytes_max
+        settings = self._settings
+        return (
+            self._in_flight_bytes >= settings.in_flight_bytes_max
+            or len(self._in_flight) >= settings.in_flight_records_max
+        )
 
     # -- for the puller ------------------------------------------------------------------------------------------------
 

@@ -218,6 +218,19 @@ def test_landing_when_the_broker_is_slow_then_it_is_saturated_until_acknowledged
     assert not made.saturated()
 
 
+def test_landing_when_many_small_records_wait_then_it_is_saturated_before_the_clients_queue_is_full() -> None:
+    producer = FakeProducer()
+    made = landing(producer, in_flight_records_max=2)
+    for ts in (3, 5):
+        assert not made.saturated()
+        made.rows(TABLE, RegionId(7), [change(ts)], may_repeat=False)
+        made.resolved(TABLE, Ts(ts))
+    assert made.saturated()
+    producer.deliver(0, 0)
+    made.turn(1e9)
+    assert not made.saturated()
+
+
 def test_landing_when_a_table_is_forgotten_then_its_buffered_rows_do_not_land() -> None:
     producer = FakeProducer()
     made = landing(producer)

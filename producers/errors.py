@@ -42,6 +42,8 @@ class RegionMovedError(BusError):
 
     wait_ms: int = 0
     """The store wants to be left alone so long."""
+    is_too_much: bool = False
+    """The answer did not come in time, or is larger than what is taken."""
 
 
 class KvRefusedError(BusError):

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from producers.errors import StoreUnavailableError
+from producers.errors import RegionMovedError, StoreUnavailableError
 from producers.pull.core.images.scan import (
     LocksResolved,
     Message,
@@ -121,7 +121,9 @@ class PageReader:
                 except BusError as error:
                     if error.action is not Action.RETRY:
                         raise
-                    return _Read(NotRead(str(error), getattr(error, "wait_ms", 0)))
+                    if isinstance(error, RegionMovedError):
+                        return _Read(NotRead(str(error), error.wait_ms, error.is_too_much))
+                    return _Read(NotRead(str(error)))
 
     def _pause(self, wait_s: float, deadline: float) -> None:
         self._stopped.wait(max(0.0, min(wait_s, deadline - time.monotonic())))

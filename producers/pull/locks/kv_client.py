@@ -16,6 +16,7 @@ from schemas.tidb.codec import decode_bytes, encode_bytes
 
 CALL_TIMEOUT_S: Final = 20.0
 """For one call: a store that resolves the locks of a whole region needs seconds."""
+_TOO_MUCH: Final = (grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.RESOURCE_EXHAUSTED)
 _OPTIONS: Final = [("grpc.max_receive_message_length", 1 << 28), ("grpc.max_reconnect_backoff_ms", 2_000)]
 
 
@@ -104,7 +105,9 @@ class KvClient:
                 self._channels.forget(address, channel)  # its certificates may have been renewed
             self.cache.drop(region.range)
             self.cache.forget_stores()
-            raise RegionMovedError("store does not answer", call=name, address=address, said=said) from error
+            unanswered = RegionMovedError("store does not answer", call=name, address=address, said=said)
+            unanswered.is_too_much = error.code() in _TOO_MUCH
+            raise unanswered from error
         if reply.HasField("region_error"):
             decision = decide_call(reply.region_error)
             if decision.new_leader is not None:

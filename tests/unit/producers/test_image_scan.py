@@ -100,6 +100,23 @@ def test_scan_store_is_busy_then_it_waits_as_long_as_the_store_wants() -> None:
     assert state.trouble == "busy"
 
 
+def test_scan_page_is_too_much_for_the_store_then_one_row_is_asked_for_and_the_page_after_it_by_its_size() -> None:
+    state, request = begun(bytes_left=1 << 40)
+    assert isinstance(request, ReadPage)
+    assert request.limit > 1
+    state, _ = step(state, NotRead("DEADLINE_EXCEEDED", is_too_much=True))
+    state, request = step(state, Woken())
+    assert isinstance(request, ReadPage)
+    assert request.limit == 1
+    state, request = step(state, page(b"b", rows=1, size=PAGE_BYTES // 20))
+    assert isinstance(request, ReadPage)
+    assert request.limit == 20
+    state, _ = step(state, NotRead("region has moved"))
+    _, request = step(state, Woken())
+    assert isinstance(request, ReadPage)
+    assert request.limit == 20
+
+
 def test_scan_follower_does_not_serve_then_the_leader_is_asked_for_this_page_only() -> None:
     state, _ = begun()
     state, _ = step(state, NotRead("data is not ready"))

@@ -105,6 +105,8 @@ class NotRead:
 
     reason: str
     wait_ms: int = 0
+    is_too_much: bool = False
+    """What was asked for may be more than can be answered: rows may have megabytes each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +139,8 @@ def step(state: Scan, message: Message) -> tuple[Scan, Request | None]:
         case PageRead() if state.phase is Phase.READ:
             return _took(state, message)
         case NotRead() if state.phase is Phase.READ:
-            return _wait(replace(state, at_leader=not state.at_leader), message.reason, message.wait_ms)
+            limit = 1 if message.is_too_much else state.limit  # the page after it is as large as that row says
+            return _wait(replace(state, at_leader=not state.at_leader, limit=limit), message.reason, message.wait_ms)
         case LocksResolved() if state.phase is Phase.RESOLVE:
             return _resolved(state, message)
         case Woken() if state.phase is Phase.WAIT:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from producers.errors import RegionMovedError, StoreUnavailableError
+from producers.pull.core.images.pace import PAGE_ROWS_FIRST
 from producers.pull.core.images.scan import (
     LocksResolved,
     Message,
@@ -59,6 +60,9 @@ class _Read(NamedTuple):
     message: Message
     page: Page | None = None
     pause_s: float = 0.0
+    rows_read: int = 0
+    bytes_read: int = 0
+    """With rows of a page that the scan has no room for: the store has read them."""
 
 
 class PageReader:
@@ -91,7 +95,9 @@ class PageReader:
         """
         began_s = time.monotonic()
         deadline = last_s = began_s + self._settings.scan_s_max
-        state, request = read(Scan(cursor=start, end=end, version=version, bytes_left=bytes_max))
+        # What a first page costs is known once it is here: a quota of bytes is not spent on rows of unknown size.
+        limit = 1 if self._settings.bytes_per_s else PAGE_ROWS_FIRST
+        state, request = read(Scan(cursor=start, end=end, version=version, bytes_left=bytes_max, limit=limit))
         while request is not None:
             if self._stopped.is_set() or time.monotonic() >= deadline:
                 done = _Read(TimeUp())
@@ -101,8 +107,9 @@ class PageReader:
                 yield done.page
             state, request = step(state, done.message)
             self.trouble = state.trouble
-            if done.pause_s and request is not None:
-                # What it owes it pays itself: the first page of the next scan does not wait.
+            if done.pause_s and state.cursor < end:
+                # What it owes it pays itself, also where its bytes are used up: the first page of the next scan does
+                # not wait.
                 owes_until_s = time.monotonic() + done.pause_s
                 deadline = min(last_s, max(began_s + self._settings.slowed_scan_s_max, owes_until_s))
                 self._pause(done.pause_s, deadline)
@@ -167,7 +174,7 @@ class PageReader:
             return _Read(_refused(reply.error, request.start))
         done = _page_of(reply, request, stop, state.bytes_left)
         if isinstance(done.message, PageRead):
-            pause_s = self._quotas.spend(served_by.store_id, done.message.rows, done.message.bytes)
+            pause_s = self._quotas.spend(served_by.store_id, done.rows_read, done.bytes_read)
             return done._replace(pause_s=pause_s)
         return done
 
@@ -212,6 +219,7 @@ def _page_of(reply: kvrpcpb_pb2.ScanResponse, request: ReadPage, stop: bytes, by
         locks = tuple(lock_of(error.locked) for _, error in errors)
     key_sizes, value_sizes = _sizes(keys), _sizes(values)
     size = int(key_sizes.sum() + value_sizes.sum())
+    rows_read, bytes_read = len(keys), size
     if keys and size > bytes_left:
         count = int(np.searchsorted(np.cumsum(key_sizes + value_sizes), bytes_left)) + 1
         if count < len(keys):
@@ -220,7 +228,8 @@ def _page_of(reply: kvrpcpb_pb2.ScanResponse, request: ReadPage, stop: bytes, by
             size = int(key_sizes.sum() + value_sizes.sum())
     rows = ImageRows(key=_column(keys, key_sizes), value=_column(values, value_sizes))
     message = PageRead(rows=len(keys), bytes=size, next_key=next_key, locks=locks)
-    return _Read(message, Page(rows, request.start, next_key) if next_key > request.start else None)
+    page = Page(rows, request.start, next_key) if next_key > request.start else None
+    return _Read(message, page, rows_read=rows_read, bytes_read=bytes_read)
 
 
 def _refused(error: kvrpcpb_pb2.KeyError, start: bytes) -> Message:

@@ -58,12 +58,14 @@ def spend(pace: StorePace, rows: int, size: int, now_s: float) -> tuple[StorePac
     return StorePace(rows_left, bytes_left), max(rows_wait_s, bytes_wait_s)
 
 
-def page_rows(rows: int, size: int) -> int:
-    """Return how many rows to ask for, after a page of ``rows`` rows and ``size`` bytes.
+def page_rows(rows: int, size: int, bytes_left: int | None = None) -> int:
+    """Return how many rows to ask for, after a page of ``rows`` rows and ``size`` bytes; no more than ``bytes_left``
+    of them are wanted.
 
-    >>> page_rows(256, 256 * 200), page_rows(256, 256 << 20), page_rows(0, 0)
-    (2048, 16, 256)
+    >>> page_rows(256, 256 * 200), page_rows(256, 256 << 20), page_rows(0, 0), page_rows(4, 4 << 20, 5 << 19)
+    (2048, 16, 256, 3)
     """
     if not rows:
         return PAGE_ROWS_FIRST
-    return max(PAGE_ROWS_MIN, min(PAGE_ROWS_MAX, PAGE_BYTES * rows // max(1, size)))
+    limit = max(PAGE_ROWS_MIN, min(PAGE_ROWS_MAX, PAGE_BYTES * rows // max(1, size)))
+    return limit if bytes_left is None else min(limit, max(1, -(-bytes_left * rows // max(1, size))))

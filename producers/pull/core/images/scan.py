@@ -166,7 +166,8 @@ def read(state: Scan) -> tuple[Scan, Request | None]:
 
 def _took(state: Scan, page: PageRead) -> tuple[Scan, Request | None]:
     if page.next_key > state.cursor:
-        limit = page_rows(page.rows, page.bytes) if page.rows else state.limit
+        left = state.bytes_left - page.bytes
+        limit = page_rows(page.rows, page.bytes, left) if page.rows else state.limit
         state = replace(state, limit=limit, attempt=0, at_leader=False, trouble="")
     state = replace(state, cursor=max(state.cursor, page.next_key), bytes_left=state.bytes_left - page.bytes)
     if page.locks and state.bytes_left > 0:

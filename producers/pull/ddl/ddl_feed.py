@@ -32,7 +32,7 @@ from producers.pull.ddl.early_tables import EarlyTables
 from producers.pull.ddl.schema_snapshot import DEADLINE_S, SnapshotReader
 from producers.pull.feed.event_feed import EventFeed
 from producers.pull.feed.types import SpanStatus
-from producers.pull.landing.landing import Delivered, OnDelivery, RecordProducer
+from producers.pull.landing.landing import Delivered, OnDelivery, RecordProducer, landed_at
 from producers.pull.landing.raw_log import QUIETER, ensure_raw_topics, kafka_log
 from producers.pull.landing.raw_producer import close_producer, raw_log_producer, serve_gapless
 from producers.pull.locks.kv_client import KvClient
@@ -233,15 +233,15 @@ class DdlFeed:
         for record in records:
             _produce(producer, self.topics.ddl, record, delivered)
         deadline = time.monotonic() + FLUSH_S
-        while delivered.count < len(records) and delivered.error is None and time.monotonic() < deadline:
+        while delivered.count < len(records) and not delivered.trouble and time.monotonic() < deadline:
             serve_gapless(producer, 0.1, self.topics.ddl)
-        if delivered.error is not None or delivered.count < len(records):
+        if delivered.trouble or delivered.count < len(records):
             raise DeliveryFailedError(
                 "the schema snapshot is not acknowledged",
                 topic=self.topics.ddl,
                 acknowledged=delivered.count,
                 of=len(records),
-                reason=delivered.error and delivered.error.str(),
+                reason=delivered.trouble,
             )
         book.snapshot_landed(ts, delivered.end)
         return records
@@ -337,17 +337,18 @@ class _DdlSink:
         return False
 
     def _delivered(self, error: KafkaError | None, message: Delivered) -> None:
-        if error is not None:
+        offset, reason = landed_at(error, message)
+        if offset is None:
             # Records behind it may be acknowledged all the same; nothing counts from here on.
             self._failure = self._failure or DeliveryFailedError(
-                "Kafka did not take a ddl record", topic=self._topic, reason=error.str()
+                "Kafka did not take a ddl record", topic=self._topic, reason=reason
             )
         elif self._failure is None:
             record = self._sent.popleft()
             # A TiDB upgrade may alter its own job table.
             self._table = job_table_info([record]) or self._table
             self._ready.append(record)
-            self.book.acked(message.offset())
+            self.book.acked(offset)
 
 
 class _Delivered:
@@ -356,14 +357,16 @@ class _Delivered:
     def __init__(self) -> None:
         self.count = 0
         self.end = 0
-        self.error: KafkaError | None = None
+        self.trouble = ""
+        """Why one was not delivered."""
 
     def __call__(self, error: KafkaError | None, message: Delivered) -> None:
-        if error is not None:
-            self.error = error
+        offset, reason = landed_at(error, message)
+        if offset is None:
+            self.trouble = reason
         else:
             self.count += 1
-            self.end = max(self.end, message.offset() + 1)
+            self.end = max(self.end, offset + 1)
 
 
 def _produce(producer: RecordProducer, topic: str, record: DdlRecord, on_delivery: OnDelivery) -> None:

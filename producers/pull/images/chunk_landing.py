@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError, KafkaException
 from producers.errors import DeliveryFailedError, LandingHaltedError
 from producers.pull.images.image_log import OpenImageLog
 from producers.pull.images.page_reader import Page
-from producers.pull.landing.landing import Delivered
+from producers.pull.landing.landing import Delivered, landed_at
 from schemas.ids import TableId
 from schemas.rawlog.image_batch import ImageBatch, ScanName, encode_image_batch
 from schemas.rawlog.topics import raw_partition
@@ -134,12 +134,13 @@ class ChunkLanding:
         with self._acked:
             self._in_flight -= 1
             self._in_flight_bytes -= size
-            if error is None:
-                self._offsets.append(message.offset())
+            offset, reason = landed_at(error, message)
+            if offset is not None:
+                self._offsets.append(offset)
             else:
                 self._failure = DeliveryFailedError(
                     "Kafka did not take a record", topic=self._images.topic, partition=self._partition,
-                    reason=error.str(),
+                    reason=reason,
                 )  # fmt: skip
 
     def _await_acks(self, bytes_max: int) -> None:

@@ -40,12 +40,24 @@ SEVERAL_REGIONS: Final = RegionId(0)
 class Delivered(Protocol):
     """A record that a broker has acknowledged."""
 
-    def offset(self) -> int:
-        """Return where it stands in its partition."""
+    def offset(self) -> int | None:
+        """Return where it stands in its partition; None: the broker does not know it any more."""
 
 
 OnDelivery = Callable[[KafkaError | None, Delivered], None]
 """Told of a record's fate; where there is an error, the record stands nowhere."""
+
+
+def landed_at(error: KafkaError | None, message: Delivered) -> tuple[int | None, str]:
+    """Return a record's offset; or None, and why it has none that is known.
+
+    Of records that a broker has had before it may say no more than that. The client reports None for the first of a
+    batch then, without an error, and offsets from 0 on for those behind it, which are none: they must not count.
+    """
+    if error is not None:
+        return None, error.str()
+    offset = message.offset()
+    return offset, "" if offset is not None else "the broker had it already, and does not say where"
 
 
 class RecordProducer(Protocol):
@@ -335,18 +347,23 @@ class Landing:
             return
 
     def _delivered(self, sent: Sent, size: int, rows: int, error: KafkaError | None, message: Delivered) -> None:
-        """Take one delivery report. A failed record stays unacknowledged in the book: landed_ts cannot pass it."""
+        """Take one delivery report. A failed record stays unacknowledged in the book: landed_ts cannot pass it. Nor do
+        those count that come behind it: the landing is over.
+        """
         self._in_flight.pop(sent, None)
         self._in_flight_bytes -= size
-        if error is None:
-            self.book.acked(sent, message.offset())
+        if self._failure is not None:
+            return
+        offset, reason = landed_at(error, message)
+        if offset is not None:
+            self.book.acked(sent, offset)
             self.counters.acked_rows += rows
             self.counters.acked_records += 1
-        elif self._failure is None:
+        else:
             self._failure = DeliveryFailedError(
                 "Kafka did not take a record",
                 topic=self._topic,
                 partition=sent.partition,
                 bytes=size,
-                reason=error.str(),
+                reason=reason,
             )

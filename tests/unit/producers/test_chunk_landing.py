@@ -36,12 +36,13 @@ class FakeProducer:
 class Slow:
     """A delivery report that is being taken for as long as a test wants: the interpreter may switch threads there."""
 
-    def __init__(self) -> None:
+    def __init__(self, offset: int | None) -> None:
         self.begun, self.goes_on = threading.Event(), threading.Event()
+        self._offset = offset
 
-    def offset(self) -> int:
+    def offset(self) -> int | None:
         self._wait()
-        return 7
+        return self._offset
 
     def str(self) -> str:
         self._wait()
@@ -69,9 +70,11 @@ def landing_on(producer: FakeProducer) -> ChunkLanding:
     return landing
 
 
-def finished_while(report: Callable[[Callable[[Any, Any], None], Slow], None]) -> LandedScan | Exception:
+def finished_while(
+    report: Callable[[Callable[[Any, Any], None], Slow], None], offset: int | None = 7
+) -> LandedScan | Exception:
     """Finish a scan while another thread takes its only report; return what came of it."""
-    producer, slow, ends = FakeProducer(), Slow(), list[LandedScan | Exception]()
+    producer, slow, ends = FakeProducer(), Slow(offset), list[LandedScan | Exception]()
     landing = landing_on(producer)
 
     def finish() -> None:
@@ -101,3 +104,7 @@ def test_scan_whose_last_report_another_thread_is_just_taking_then_its_offset_is
 
 def test_scan_whose_refusal_another_thread_is_just_taking_then_it_does_not_count_as_landed() -> None:
     assert isinstance(finished_while(lambda report, slow: report(slow, None)), DeliveryFailedError)
+
+
+def test_scan_whose_record_a_broker_has_had_and_does_not_say_where_then_it_does_not_count_as_landed() -> None:
+    assert isinstance(finished_while(lambda report, slow: report(None, slow), None), DeliveryFailedError)

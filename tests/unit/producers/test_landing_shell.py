@@ -28,10 +28,10 @@ TABLE = TableSpan.of_table(TableId(45))
 
 
 class Reply:
-    def __init__(self, offset: int) -> None:
+    def __init__(self, offset: int | None) -> None:
         self._offset = offset
 
-    def offset(self) -> int:
+    def offset(self) -> int | None:
         return self._offset
 
 
@@ -71,7 +71,7 @@ class FakeProducer:
         self.headers.append(headers)
         self.waiting.append(on_delivery)
 
-    def deliver(self, at: int, offset: int, error: Refusal | None = None) -> None:
+    def deliver(self, at: int, offset: int | None, error: Refusal | None = None) -> None:
         callback = self.waiting.pop(at)
         self.due.append(lambda: callback(error, None if error else Reply(offset)))
 
@@ -154,6 +154,20 @@ def test_landing_when_a_delivery_fails_then_landed_ts_stays_and_the_error_comes_
     with pytest.raises(DeliveryFailedError):
         made.turn(1e9)
     assert made.book.report().landed_ts[TABLE] == 0
+
+
+def test_landing_when_a_broker_has_had_a_batch_and_does_not_say_where_then_none_of_it_counts() -> None:
+    producer = FakeProducer()
+    made = landing(producer)
+    for ts in (3, 5, 7):
+        made.rows(TABLE, RegionId(7), [change(ts)], may_repeat=False)
+        made.resolved(TABLE, Ts(ts))
+    producer.deliver(0, 20)
+    for offset in (None, 0):
+        producer.deliver(0, offset)
+    with pytest.raises(DeliveryFailedError, match="does not say where"):
+        made.turn(1e9)
+    assert (made.book.report().landed_ts[TABLE], max(made.book.report().ends)) == (3, 21)
 
 
 def test_landing_when_a_row_is_larger_than_a_record_then_it_counts_when_all_parts_are_acknowledged() -> None:

@@ -89,8 +89,8 @@ class ImageScanner:
     def follow(self, images: ImageState) -> None:
         """Take what the newest record that counts says: begin scans, and give up those whose barriers are gone."""
         with self._lock:
-            if self._closed or images.version == self._followed:
-                return
+            if self._closed or images.version <= self._followed:
+                return  # an older one may come late, by a connection that another has replaced
             self._followed = images.version
             begin, drop = changes(self._scans.keys(), images, self._capture)
             for key in drop:

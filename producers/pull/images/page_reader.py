@@ -168,6 +168,12 @@ class PageReader:
             if replica is not None:
                 self._no_followers.add(replica.store_id)
             raise
+        except RegionMovedError as error:
+            if replica is not None and error.is_too_much:
+                # It may be a black hole, each page of which takes a call's time. If it is the page, the leader says so.
+                self._no_followers.add(replica.store_id)
+                error.is_too_much = False
+            raise
         served_by = replica or region.leader
         assert served_by is not None, "region_of gives only regions with a leader"
         if reply.HasField("error"):

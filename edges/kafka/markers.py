@@ -49,8 +49,8 @@ class Marker:
 
 
 def is_marker(config: Mapping[str, object], topic: str, partition: int, offset: int) -> bool:
-    """Tell whether such a record stands at an offset. A consumer's position passes it without a message: so it is told
-    from an offset whose record is gone, which a position passes with the next message only.
+    """Tell whether such a record stands at an offset. A consumer's position passes it, and no more, without a message:
+    so it is told from an offset whose record is gone, which a position passes with what comes behind it only.
 
     ``config`` is librdkafka's: servers, TLS, SASL. False, too, where no answer comes.
     """
@@ -64,7 +64,7 @@ def is_marker(config: Mapping[str, object], topic: str, partition: int, offset: 
                 return False
             (position,) = consumer.position([TopicPartition(topic, partition)])
             if position.offset > offset:
-                return True
+                return bool(position.offset == offset + 1)
             if message is not None:
                 return False  # the end, or a broker in trouble
             time.sleep(_POLL_S)

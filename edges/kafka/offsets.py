@@ -176,9 +176,12 @@ class NextRecords:
     def expect(self) -> None:
         """Records are waited for from now on (:meth:`take`)."""
         self._reason: KafkaError | None = None
+        self._is_overdue = False
+        self._wait_anew()
+
+    def _wait_anew(self) -> None:
         now_s = time.monotonic()
-        self._is_overdue, self._deadline = False, now_s + self._timeout_s
-        self._looks_at_s = now_s + min(_STALL_S, self._timeout_s / 2)
+        self._deadline, self._looks_at_s = now_s + self._timeout_s, now_s + min(_STALL_S, self._timeout_s / 2)
 
     def take(self, count: int, of: Container[int] | None = None) -> list[tuple[int, int, bytes]]:
         """Wait for a record that is known to exist; return ``(partition, offset, value)`` of all that are here then.
@@ -195,7 +198,7 @@ class NextRecords:
             raise self._late()
         records = self.peek(count, _POLL_S, of)
         if any(of is None or partition in of for partition, _, _ in records):
-            self._deadline = time.monotonic() + self._timeout_s
+            self._wait_anew()
         elif time.monotonic() > self._deadline or self._stopped():
             if not records:
                 raise self._late()
@@ -281,6 +284,12 @@ class NextRecords:
             return False
         self._at[partition] = offset + 1
         return True
+
+    def markers(self, partition: int, upto: int) -> list[tuple[int, int, bytes]]:
+        """Return the markers that stand next, up to an offset, as records: where nothing else tells of them."""
+        records: list[tuple[int, int, bytes]] = []
+        self._take_markers(partition, upto, records)
+        return records
 
     def _take_markers(self, partition: int, upto: int, records: list[tuple[int, int, bytes]]) -> bool:
         """Take the markers that stand next, up to an offset; tell whether that is reached."""

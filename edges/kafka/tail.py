@@ -65,11 +65,13 @@ class FrontierTail:
             self._is_another = self._is_another and not records
         elif now_s >= self._asks_at_s:
             self._asks_at_s = now_s + SILENCE_S
-            self._check_silence()
+            records = self._check_silence()
         return [decoded_frontier(value, self._topic, offset) for _, offset, value in records]
 
-    def _check_silence(self) -> None:
-        """Compare how far the topic goes with what has come since that was asked last; a broker that does not answer is
+    def _check_silence(self) -> list[tuple[int, int, bytes]]:
+        """Return markers of a stranger's transactions, if they are what does not come.
+
+        Compare how far the topic goes with what has come since that was asked last; a broker that does not answer is
         waited for. A consumer that has got nothing meanwhile gives way to another one, and so does one that stands
         behind the end: it may know a topic of this name that was there before, and say nothing of the new one.
         """
@@ -79,7 +81,10 @@ class FrontierTail:
                     self._consumer, self._topic, 0, answer_s=_ANSWER_S, patience_s=0.0
                 )
             if self._known_end >= self._at[0]:
-                return
+                return []
+        if markers := self._records.markers(0, self._known_end):
+            self._known_end = self._at[0]
+            return markers
         where = {"topic": self._topic, "at": self._at[0], "end": self._known_end, "address": address_of(self._config)}
         if self._is_another:
             raise KafkaUnreachableError("records did not come", **where)
@@ -88,6 +93,7 @@ class FrontierTail:
         self._consumer, self._records = self._connect()
         self._records.assign()
         self._is_another = True
+        return []
 
 
 def decoded_frontier(value: bytes, topic: str, offset: int) -> FrontierRecord:

@@ -233,13 +233,24 @@ class FeedRun:
             raise TargetNotReachedError(
                 "raw log has not come to the target ts, or holds tables back before it", **where
             )
-        upto = self._frontier.find(self._target_ts)
-        is_target_beyond = self._frontier.record_before(upto).resolved_ts < self._target_ts
-        self._sources.check_log(upto + is_target_beyond)
+        self._sources.check_log(self._first_at(self._target_ts, epochs, end))
         for at in range(start, end, FRONTIER_RECORDS_MAX):
             if epochs.checkpoint_ts >= self._target_ts:
                 return
             epochs.run(epochs.plan(at, min(at + FRONTIER_RECORDS_MAX, end)))
+
+    def _first_at(self, target_ts: Ts, epochs: Epochs, end: int) -> int:
+        """Return how many frontier records a ts needs, of which ``end`` are enough. A record that holds the
+        changefeed's tables back is none that reaches it.
+        """
+        few, enough = self._frontier.find(target_ts), end
+        while few < enough:
+            middle = (few + enough) // 2
+            if epochs.frontier_of(self._frontier.record_before(middle)).resolved_ts < target_ts:
+                few = middle + 1
+            else:
+                enough = middle
+        return enough
 
     def _epochs(self, origin_ts: Ts) -> Epochs:
         return Epochs(

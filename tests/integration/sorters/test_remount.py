@@ -18,6 +18,7 @@ from schemas.config.client_options import librdkafka_options
 from schemas.ddl.job import DdlType
 from schemas.errors import ConfigError
 from schemas.ids import TableId, Ts, UpstreamId
+from schemas.rawlog.frontier import HeldTables
 from schemas.rawlog.log_state import RawLogLostError, RawLogRecreatedError, topic_ids
 from schemas.tidb.keys import row_key
 from schemas.tidb.row_v2 import encode_row_v2
@@ -174,6 +175,20 @@ def test_remount_up_to_where_a_raw_log_that_lost_its_end_still_has_all_is_done(
     assert run(raw_log, tmp_path, uri, START_TS, last_ts).rows == 2 * 10 * STEPS
     with pytest.raises(RawLogLostError):
         run(raw_log, tmp_path, uri, START_TS, last_ts + STEP)
+
+
+def test_remount_of_tables_that_were_held_needs_the_log_up_to_where_they_are_no_more(
+    raw_log: RawLog, fresh_name: Callable[[str], str], tmp_path: Path
+) -> None:
+    last_ts = START_TS + STEP * (STEPS + 1)
+    held = HeldTables(tables=(TABLE,), ts=Ts(last_ts - STEP), low=(0,) * len(raw_log.ends))
+    raw_log.advance(last_ts, held=(held,))
+    raw_log.ends[0] += 5
+    raw_log.advance(last_ts + 1)
+    uri = f"{fresh_name('again')}?protocol=canal-json"
+    with pytest.raises(RawLogLostError):
+        run(raw_log, tmp_path, uri, START_TS, last_ts)
+    assert run(raw_log, tmp_path, uri, START_TS, last_ts, {"filter": {"rules": ["*.t2"]}}).rows == 10 * STEPS
 
 
 def test_explain_takes_tables_from_the_raw_log_and_topics_from_the_sink(

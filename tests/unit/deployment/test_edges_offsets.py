@@ -3,6 +3,7 @@
 import time
 from collections.abc import Sequence
 from contextlib import closing
+from itertools import count
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from edges.kafka.offsets import TopicReader
 from edges.kafka.tail import SILENCE_S, FrontierTail
 from schemas.errors import CorruptDataError
 from schemas.ids import Ts
-from schemas.rawlog.frontier import FrontierRecord, encode_frontier
+from schemas.rawlog.frontier import NOBODYS, FrontierRecord, encode_frontier
 
 
 class Message:
@@ -137,6 +138,31 @@ def test_marker_at_the_end_of_a_range_is_looked_for_where_nothing_comes(
     markers.add(4)
     with closing(TopicReader({}, "t", timeout_s=20.0)) as topic:
         assert list(topic.read(3, 5)) == [(3, b"v"), (4, b"")]
+
+
+def test_marker_is_looked_for_once_nothing_came_for_a_while_also_after_others(
+    play: Any, markers: set[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Silence()
+    monkeypatch.setattr(offsets, "time", clock)
+    consumer: Any = play(Consumer([]))
+    polls, looked = count(1), list[float]()
+    script = {2: [Message(3)], 70: [Message(4)]}
+
+    def poll(_timeout_s: float) -> Message | None:
+        clock.now_s += 0.1
+        consumer.messages += script.pop(next(polls), [])
+        return consumer.messages.pop(0) if consumer.messages else None
+
+    def is_marker(*where: object) -> bool:
+        looked.append(clock.now_s)
+        return where[-1] == 5
+
+    consumer.poll = poll
+    monkeypatch.setattr(offsets, "is_marker", is_marker)
+    with closing(TopicReader({}, "t", timeout_s=30.0)) as topic:
+        assert list(topic.read(3, 6)) == [(3, b"v"), (4, b"v"), (5, b"")]
+    assert [round(at) for at in looked] == [5, 12, 12]
 
 
 def test_topic_that_ends_before_the_range_does_is_an_error(play: Any) -> None:
@@ -315,6 +341,18 @@ def test_follower_of_a_topic_that_was_made_anew_is_told_by_another_consumer(
     monkeypatch.setattr(offsets, "kafka_consumer", lambda _config, _log: next(made))
     with FrontierTail({}, "f", 9) as follower, pytest.raises(HistoryLostError, match="records are gone"):
         silence.hear(follower, 2 * SILENCE_S)
+
+
+def test_follower_passes_a_marker_behind_which_nothing_is_published(
+    play: Any, silence: Silence, markers: set[int]
+) -> None:
+    consumer = play(Consumer([], [(0, 11), (0, 11)]))
+    markers.update((9, 10))
+    with FrontierTail({}, "f", 9) as follower:
+        assert silence.hear(follower, 3 * SILENCE_S) == [NOBODYS, NOBODYS]
+        consumer.messages = [Message(11, encode_frontier(RECORD))]
+        assert silence.hear(follower, SILENCE_S) == [RECORD]
+    assert consumer.assigned == 1, "no other consumer was asked"
 
 
 def test_silence_ends_with_a_record_and_a_broker_that_does_not_answer_is_waited_for(

@@ -3,7 +3,7 @@
 import contextlib
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from confluent_kafka import KafkaException
@@ -76,14 +76,15 @@ class FrontierTopic:
                 on_delivery=lambda error, message: outcome.append((error, message)),
             )
             self._producer.flush(PUBLISH_TIMEOUT_S + 1)
-        if not outcome or outcome[0][0] is not None:
+        offset = outcome[0][1].offset() if outcome and outcome[0][0] is None else None
+        if offset is None:  # also where the broker had it already, and does not say where
             raise FrontierUnavailableError(
                 "a frontier record was not acknowledged; the owner starts anew from the topic",
                 topic=self._topic,
                 resolved_ts=record.resolved_ts,
-                reason=outcome[0][0] if outcome else f"no answer in {PUBLISH_TIMEOUT_S} s",
+                reason=_reason(outcome),
             )
-        return int(outcome[0][1].offset())
+        return int(offset)
 
     def newest(self) -> FrontierRecord | None:
         """Return where a reader of the whole topic stands, or None: nothing has ever been published.
@@ -180,3 +181,11 @@ class FrontierTopic:
                 doing=doing,
                 reason=error,
             ) from error
+
+
+def _reason(outcome: Sequence[tuple[Any, Any]]) -> object:
+    """Return why a record's offset is not known."""
+    if not outcome:
+        return f"no answer in {PUBLISH_TIMEOUT_S} s"
+    error = outcome[0][0]
+    return "the broker had it already, and does not say where" if error is None else error

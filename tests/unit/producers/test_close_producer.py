@@ -25,7 +25,7 @@ def test_close_with_a_record_in_flight_then_it_is_given_up_and_nothing_is_raised
     slow = {"test.mock.num.brokers": 1, "test.mock.broker.rtt": ANSWER_MS, "statistics.interval.ms": 20}
     kafka = KafkaAccess("localhost:1", cast("dict[str, str]", {**slow, "stats_cb": see}))
     outcomes: list[str | None] = []
-    threads = len(list(TASKS.iterdir()))
+    threads = {task.name for task in TASKS.iterdir()}
     producer = raw_log_producer(kafka, "none", lambda _: None, is_gapless=is_gapless)
 
     def reported(error: KafkaError | None, _: object) -> None:
@@ -39,7 +39,7 @@ def test_close_with_a_record_in_flight_then_it_is_given_up_and_nothing_is_raised
         producer.poll(0.01)
     close_producer(producer)
     assert outcomes == [None, "_PURGE_INFLIGHT"]
-    assert len(list(TASKS.iterdir())) == threads
+    assert {task.name for task in TASKS.iterdir()} <= threads, "others' may have ended meanwhile"
 
 
 def test_close_with_time_to_flush_then_the_record_is_acknowledged() -> None:

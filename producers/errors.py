@@ -44,6 +44,8 @@ class RegionMovedError(BusError):
     """The store wants to be left alone so long."""
     is_too_much: bool = False
     """The answer did not come in time, or is larger than what is taken."""
+    is_late: bool = False
+    """It did not come in time."""
 
 
 class KvRefusedError(BusError):

@@ -138,6 +138,8 @@ class ChunkLanding:
             if offset is not None:
                 self._offsets.append(offset)
             else:
+                if error is None:
+                    self._images.unsure.set()
                 self._failure = DeliveryFailedError(
                     "Kafka did not take a record", topic=self._images.topic, partition=self._partition,
                     reason=reason,
@@ -158,5 +160,7 @@ class ChunkLanding:
     def _check(self) -> None:
         if self._failure is not None:
             raise self._failure
+        if self._images.unsure.is_set():
+            raise DeliveryFailedError("Kafka does not say where a record stands", topic=self._images.topic)
         if self._stopped.is_set():
             raise LandingHaltedError("the scan was given up", topic=self._images.topic, **self._scan.fields)

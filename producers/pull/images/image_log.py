@@ -3,7 +3,7 @@
 import logging
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from confluent_kafka import KafkaError
@@ -37,6 +37,9 @@ class OpenImageLog:
     schema_id: int
     """What the registry calls ImageBatch; nothing of ours reads it, so one that is away stops no scan."""
     producer: Any
+    unsure: threading.Event = field(default_factory=threading.Event)
+    """The broker had a record already, and did not say where it stands: offsets that are reported behind it are none
+    (:func:`~producers.pull.landing.landing.landed_at`), whichever scan's records they are of."""
 
 
 class ImageLog:
@@ -67,8 +70,8 @@ class ImageLog:
             DeliveryFailedError: the producer's settings are refused.
         """
         with self._lock:
-            if self._open is None:
-                self._open = self._made()
+            if self._open is None or self._open.unsure.is_set():
+                self._open = self._made()  # scans that still have the one before fail, and let go of it
             return self._open
 
     def close(self) -> None:

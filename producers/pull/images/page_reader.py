@@ -85,6 +85,8 @@ class PageReader:
         """Stores that serve no reads of ours: TiFlash, and those that PD does not know."""
         self.trouble = ""
         """What the scan last could not get past; '' if it is done, or got on."""
+        self.owes_s = 0.0
+        """How long nothing more is to be read, for what its last page has cost."""
 
     def pages(self, start: bytes, end: bytes, version: Ts, bytes_max: int) -> Iterator[Page]:
         """Yield the rows of ``[start, end)`` (raw) at a version, ascending, until ``bytes_max`` of keys and values are
@@ -108,11 +110,14 @@ class PageReader:
             state, request = step(state, done.message)
             self.trouble = state.trouble
             if done.pause_s and state.cursor < end:
-                # What it owes it pays itself, also where its bytes are used up: the first page of the next scan does
-                # not wait.
+                # What it owes it pays itself: the first page of the next scan does not wait. What its last page costs,
+                # where its bytes are used up, whoever takes the scan's result pays once that is out.
                 owes_until_s = time.monotonic() + done.pause_s
                 deadline = min(last_s, max(began_s + self._settings.slowed_scan_s_max, owes_until_s))
-                self._pause(done.pause_s, deadline)
+                if request is None:
+                    self.owes_s = max(0.0, min(done.pause_s, deadline - time.monotonic()))
+                else:
+                    self._pause(done.pause_s, deadline)
 
     def _perform(self, state: Scan, request: Request, deadline: float) -> _Read:
         match request:
@@ -169,10 +174,10 @@ class PageReader:
                 self._no_followers.add(replica.store_id)
             raise
         except RegionMovedError as error:
-            if replica is not None and error.is_too_much:
-                # It may be a black hole, each page of which takes a call's time. If it is the page, the leader says so.
+            if replica is not None and error.is_late:
+                # It may be a black hole, each page of which takes a call's time. Or the page is too large for any
+                # store in that time, so the leader is asked for less, too.
                 self._no_followers.add(replica.store_id)
-                error.is_too_much = False
             raise
         served_by = replica or region.leader
         assert served_by is not None, "region_of gives only regions with a leader"

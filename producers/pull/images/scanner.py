@@ -38,6 +38,8 @@ class _Running:
     order: ScanOrder
     stopped: threading.Event = field(default_factory=threading.Event)
     result: ScanResult | None = None
+    owes_s: float = 0.0
+    """How long its worker reads nothing more, for the quotas."""
     work: "Future[None] | None" = None
 
 
@@ -83,13 +85,13 @@ class ImageScanner:
         self._followed = NO_IMAGES.version
         self._scans: dict[OrderKey, _Running] = {}
         self._workers: ThreadPoolExecutor | None = None
-        self._closed = False
+        self._closed = threading.Event()
         self.counters = ImageCounters()
 
     def follow(self, images: ImageState) -> None:
         """Take what the newest record that counts says: begin scans, and give up those whose barriers are gone."""
         with self._lock:
-            if self._closed or images.version <= self._followed:
+            if self._closed.is_set() or images.version <= self._followed:
                 return  # an older one may come late, by a connection that another has replaced
             self._followed = images.version
             begin, drop = changes(self._scans.keys(), images, self._capture)
@@ -110,7 +112,7 @@ class ImageScanner:
     def close(self) -> None:
         """Give up all scans, and wait some time for their threads."""
         with self._lock:
-            self._closed = True
+            self._closed.set()
             for running in self._scans.values():
                 running.stopped.set()
             workers, works = self._workers, [scan.work for scan in self._scans.values() if scan.work is not None]
@@ -147,6 +149,7 @@ class ImageScanner:
             counters.rows += result.rows
             counters.bytes += result.bytes
         self._on_result()
+        self._closed.wait(running.owes_s)  # whatever becomes of the scan: its barrier need not wait for that
 
     def _scan(self, running: _Running) -> LandedScan:
         key, scan = running.order.key, running.order.scan
@@ -162,6 +165,7 @@ class ImageScanner:
         reader = PageReader(self._kv, self._resolver, self._quotas, self._settings, running.stopped)
         for page in reader.pages(scan.keys.start, scan.keys.end, key.barrier_ts, scan.bytes_max):
             landing.add(page)
+        running.owes_s = reader.owes_s
         landed = landing.finish()
         if landed.reached == scan.keys.start:
             raise ImageScanStalledError(

@@ -107,6 +107,7 @@ class KvClient:
             self.cache.forget_stores()
             unanswered = RegionMovedError("store does not answer", call=name, address=address, said=said)
             unanswered.is_too_much = error.code() in _TOO_MUCH
+            unanswered.is_late = error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
             raise unanswered from error
         if reply.HasField("region_error"):
             decision = decide_call(reply.region_error)

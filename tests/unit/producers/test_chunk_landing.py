@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
 from producers.errors import DeliveryFailedError
 from producers.pull.images.chunk_landing import ChunkLanding, LandedScan
@@ -53,9 +54,12 @@ class Slow:
         assert self.goes_on.wait(TIMEOUT_S)
 
 
-def landing_on(producer: FakeProducer) -> ChunkLanding:
+def opened(producer: FakeProducer) -> OpenImageLog:
+    return OpenImageLog(topic="images", partitions=1, record_bytes_max=1 << 20, schema_id=1, producer=producer)
+
+
+def landing_on(images: OpenImageLog) -> ChunkLanding:
     """Return the landing of a scan of one row, which waits to be finished."""
-    images = OpenImageLog(topic="images", partitions=1, record_bytes_max=1 << 20, schema_id=1, producer=producer)
     landing = ChunkLanding(
         images,
         ScanName(Ts(5), 0, 0),
@@ -75,7 +79,7 @@ def finished_while(
 ) -> LandedScan | Exception:
     """Finish a scan while another thread takes its only report; return what came of it."""
     producer, slow, ends = FakeProducer(), Slow(offset), list[LandedScan | Exception]()
-    landing = landing_on(producer)
+    landing = landing_on(opened(producer))
 
     def finish() -> None:
         try:
@@ -108,3 +112,36 @@ def test_scan_whose_refusal_another_thread_is_just_taking_then_it_does_not_count
 
 def test_scan_whose_record_a_broker_has_had_and_does_not_say_where_then_it_does_not_count_as_landed() -> None:
     assert isinstance(finished_while(lambda report, slow: report(None, slow), None), DeliveryFailedError)
+
+
+class At:
+    """A record that was acknowledged."""
+
+    def __init__(self, offset: int | None) -> None:
+        self._offset = offset
+
+    def offset(self) -> int | None:
+        return self._offset
+
+
+def test_scans_whose_reports_come_behind_one_that_does_not_say_where_then_none_counts_as_landed() -> None:
+    producer = FakeProducer()
+    images = opened(producer)
+    landings = [landing_on(images) for _ in range(2)]
+    offsets: list[int | None] = [None, 0]
+
+    def produce_and_report(
+        topic: str, *, value: bytes, partition: int, on_delivery: Callable[[Any, Any], None]
+    ) -> None:
+        producer.reports.append(on_delivery)
+        if len(producer.reports) == 2:  # both were in one batch
+            for report, offset in zip(producer.reports, offsets, strict=True):
+                report(None, At(offset))
+
+    producer.produce = produce_and_report  # type: ignore[method-assign]
+    landings[0]._send(landings[0]._held, b"z", last=True)  # type: ignore[arg-type]
+    with pytest.raises(DeliveryFailedError):
+        landings[1].finish()
+    with pytest.raises(DeliveryFailedError):
+        landings[0].finish()
+    assert images.unsure.is_set()

@@ -56,15 +56,21 @@ class Read:
         stopped = threading.Event()
         stopped.wait = self.wait  # type: ignore[method-assign]
         reader = PageReader(self.kv, LockResolver(self.kv), quotas, settings, stopped)
-        return [page.next_key for page in reader.pages(start, END, VERSION, SCAN_BYTES)][-1]
+        reached = [page.next_key for page in reader.pages(start, END, VERSION, SCAN_BYTES)][-1]
+        self.result_s = self.now_s
+        self.now_s += reader.owes_s  # as its worker waits once the result is out
+        return reached
 
 
 def test_scans_of_large_rows_together_read_no_more_than_the_quota_lets(monkeypatch: pytest.MonkeyPatch) -> None:
     read, settings = Read(monkeypatch), ImageScanSettings(bytes_per_s=RATE)
     quotas, began_s, at = StoreQuotas(settings, clock=lambda: read.now_s), read.now_s, START
+    unpaid_s = list[float]()
     for _ in range(6):
         at = read.scan(settings, quotas, at)
+        unpaid_s.append(read.now_s - read.result_s)
     assert read.bytes <= RATE * (read.now_s - began_s + BURST_S)
+    assert max(unpaid_s) > 0, "a scan that is paid for before its result keeps its barrier open"
 
 
 def test_scan_asks_for_no_more_rows_than_its_bytes_leave_room_for(monkeypatch: pytest.MonkeyPatch) -> None:

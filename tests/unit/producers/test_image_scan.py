@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from producers.pull.core.images.orders import OrderKey, changes
-from producers.pull.core.images.pace import BURST_S, PAGE_BYTES, Bucket, StorePace, spend, take
+from producers.pull.core.images.pace import BURST_S, PAGE_BYTES, PAGE_ROWS_MAX, Bucket, StorePace, spend, take
 from producers.pull.core.images.scan import (
     KNOWN_TXNS_MAX,
     LocksResolved,
@@ -110,11 +110,23 @@ def test_scan_page_is_too_much_for_the_store_then_one_row_is_asked_for_and_the_p
     assert request.limit == 1
     state, request = step(state, page(b"b", rows=1, size=PAGE_BYTES // 20))
     assert isinstance(request, ReadPage)
+    assert request.limit == 16
+    state, request = step(state, page(b"c", rows=16, size=16 * PAGE_BYTES // 20))
+    assert isinstance(request, ReadPage)
     assert request.limit == 20
     state, _ = step(state, NotRead("region has moved"))
     _, request = step(state, Woken())
     assert isinstance(request, ReadPage)
     assert request.limit == 20
+
+
+def test_scan_first_row_is_a_small_one_then_the_pages_after_it_grow_by_steps() -> None:
+    state, limits = replace(begun(bytes_left=1 << 40)[0], limit=1), list[int]()
+    for key in (b"b", b"c", b"d", b"e"):
+        state, request = step(state, page(key, rows=state.limit, size=100 * state.limit))
+        assert isinstance(request, ReadPage)
+        limits.append(request.limit)
+    assert limits == [16, 256, PAGE_ROWS_MAX, PAGE_ROWS_MAX]
 
 
 def test_scan_follower_does_not_serve_then_the_leader_is_asked_for_this_page_only() -> None:

@@ -23,6 +23,8 @@ from producers.pull.core.images.pace import PAGE_ROWS_FIRST, page_rows
 from producers.pull.core.locks.messages import SeenLock
 from schemas.ids import Ts
 
+_GROWTH_MAX: Final = 16
+"""Of how many rows are asked for, from page to page: the first of a range may be a small one among large ones."""
 KNOWN_TXNS_MAX: Final = 2_048
 """Transactions that requests name; older ones are asked about again if they are met again."""
 
@@ -168,6 +170,7 @@ def _took(state: Scan, page: PageRead) -> tuple[Scan, Request | None]:
     if page.next_key > state.cursor:
         left = state.bytes_left - page.bytes
         limit = page_rows(page.rows, page.bytes, left) if page.rows else state.limit
+        limit = min(limit, state.limit * _GROWTH_MAX)
         state = replace(state, limit=limit, attempt=0, at_leader=False, trouble="")
     state = replace(state, cursor=max(state.cursor, page.next_key), bytes_left=state.bytes_left - page.bytes)
     if page.locks and state.bytes_left > 0:

@@ -300,6 +300,16 @@ def test_feed_when_one_event_brings_more_than_the_sink_takes_then_it_waits_betwe
     assert sorted(change[3] for change in rig.sink.changes) == KEYS
 
 
+def step_while(rig: FeedRig, end: Callable[[], None]) -> None:
+    """Let the feed take parts of ten rows while another thread ends something."""
+    ender = threading.Thread(target=end)
+    ender.start()
+    with patch.object(matcher, "PART_ROWS_MAX", 10):
+        rig.feed.step()
+    ender.join(60)
+    assert not ender.is_alive()
+
+
 def test_feed_when_a_span_ends_between_two_parts_then_no_more_of_them_reach_the_sink() -> None:
     sink = SlowSink()
     sink.drains = False
@@ -310,12 +320,7 @@ def test_feed_when_a_span_ends_between_two_parts_then_no_more_of_them_reach_the_
         _until(lambda: sink.parts == 1)
         rig.feed.unsubscribe(SPAN)
 
-    ender = threading.Thread(target=end)
-    ender.start()
-    with patch.object(matcher, "PART_ROWS_MAX", 10):
-        rig.feed.step()
-    ender.join(60)
-    assert not ender.is_alive()
+    step_while(rig, end)
     assert sink.parts == 1
     assert rig.feed.status() == []
     assert sink.resolved_ts < Ts(111)
@@ -330,12 +335,7 @@ def test_feed_when_it_stops_between_two_parts_then_no_resolved_ts_behind_them_re
         _until(lambda: sink.parts == 1)
         rig.feed.stop()
 
-    ender = threading.Thread(target=end)
-    ender.start()
-    with patch.object(matcher, "PART_ROWS_MAX", 10):
-        rig.feed.step()
-    ender.join(60)
-    assert not ender.is_alive()
+    step_while(rig, end)
     assert (sink.parts, sink.resolved_ts) == (1, 0)
 
 

@@ -33,8 +33,8 @@ _MANNERS = frozenset({("ALGORITHM",), ("LOCK",), ("WITH", "VALIDATION"), ("WITHO
 """How a server is to go about it: nothing of a table is changed by them."""
 _SETTINGS = frozenset(
     {
-        *("MODIFY", "ALTER", "COMMENT", "DEFAULT", "CHARACTER", "CHARSET", "CONVERT", "COLLATE", "ENGINE", "FORCE"),
-        *("TTL", "TTL_ENABLE", "TTL_JOB_INTERVAL", "ROW_FORMAT", "SHARD_ROW_ID_BITS", "PRE_SPLIT_REGIONS"),
+        *("MODIFY", "CHANGE", "ALTER", "COMMENT", "DEFAULT", "CHARACTER", "CHARSET", "CONVERT", "COLLATE", "ENGINE"),
+        *("FORCE", "TTL", "TTL_ENABLE", "TTL_JOB_INTERVAL", "ROW_FORMAT", "SHARD_ROW_ID_BITS", "PRE_SPLIT_REGIONS"),
         *("AUTO_INCREMENT", "AUTO_ID_CACHE", "AUTO_RANDOM_BASE"),
     }
 )
@@ -194,7 +194,7 @@ def _likely(change: Sequence[str]) -> Iterator[Effect]:
 def _is_setting(change: Sequence[str]) -> bool:
     """Tell whether a change may be done once more without harm. Nothing at all is left of a TiDB's own settings."""
     words = _words(change, 2)
-    return not words or words[0] in _SETTINGS or words in _SETTINGS_OF_TWO or words[0] == "CHANGE"
+    return not words or words[0] in _SETTINGS or words in _SETTINGS_OF_TWO
 
 
 def _of_index(change: Sequence[str]) -> Iterator[Effect]:

@@ -3,7 +3,9 @@
 import logging
 import time
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, Protocol
+
+from confluent_kafka import KafkaError
 
 from edges.kafka.clients import kafka_producer
 
@@ -11,6 +13,25 @@ KEEPS_ORDER: Final = {"enable.idempotence": True, "acks": "all"}
 HEAD_START_S: Final = 0.1
 """How old a producer that keeps order is to be before its first record. One that is asked for a topic before brokers
 have said who they are is let in half a second later (docs/decisions/2026-11-29-head-start-of-clients.md)."""
+
+
+class Delivered(Protocol):
+    """A record that a broker has acknowledged."""
+
+    def offset(self) -> int | None:
+        """Return where it stands in its partition; None: the broker does not know it any more."""
+
+
+def landed_at(error: KafkaError | None, message: Delivered) -> tuple[int | None, str]:
+    """Return a record's offset; or None, and why it has none that is known.
+
+    Of records that a broker has had before it may say no more than that. The client reports None for the first of a
+    batch then, without an error, and offsets from 0 on for those behind it, which are none: they must not count.
+    """
+    if error is not None:
+        return None, error.str()
+    offset = message.offset()
+    return offset, "" if offset is not None else "the broker had it already, and does not say where"
 
 
 def rest_of_head_start(made_at_s: float) -> None:

@@ -3,7 +3,7 @@
 import contextlib
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 from confluent_kafka import KafkaException
@@ -11,7 +11,7 @@ from confluent_kafka import KafkaException
 from edges.kafka.access import KafkaAccess
 from edges.kafka.errors import HistoryLostError, KafkaUnreachableError
 from edges.kafka.offsets import TopicReader
-from edges.kafka.producer import ordered_producer, rest_of_head_start
+from edges.kafka.producer import landed_at, ordered_producer, rest_of_head_start
 from edges.kafka.tail import decoded_frontier
 from schemas.errors import Action, BusError
 from schemas.rawlog.frontier import NOBODYS, FrontierRecord, encode_frontier, follow_frontier, widened
@@ -76,15 +76,15 @@ class FrontierTopic:
                 on_delivery=lambda error, message: outcome.append((error, message)),
             )
             self._producer.flush(PUBLISH_TIMEOUT_S + 1)
-        offset = outcome[0][1].offset() if outcome and outcome[0][0] is None else None
-        if offset is None:  # also where the broker had it already, and does not say where
+        offset, reason = landed_at(*outcome[0]) if outcome else (None, f"no answer in {PUBLISH_TIMEOUT_S} s")
+        if offset is None:
             raise FrontierUnavailableError(
                 "a frontier record was not acknowledged; the owner starts anew from the topic",
                 topic=self._topic,
                 resolved_ts=record.resolved_ts,
-                reason=_reason(outcome),
+                reason=reason,
             )
-        return int(offset)
+        return offset
 
     def newest(self) -> FrontierRecord | None:
         """Return where a reader of the whole topic stands, or None: nothing has ever been published.
@@ -181,11 +181,3 @@ class FrontierTopic:
                 doing=doing,
                 reason=error,
             ) from error
-
-
-def _reason(outcome: Sequence[tuple[Any, Any]]) -> object:
-    """Return why a record's offset is not known."""
-    if not outcome:
-        return f"no answer in {PUBLISH_TIMEOUT_S} s"
-    error = outcome[0][0]
-    return "the broker had it already, and does not say where" if error is None else error

@@ -22,6 +22,7 @@ from confluent_kafka import KafkaError, KafkaException
 from edges.kafka.access import KafkaAccess
 from edges.kafka.errors import HistoryLostError, KafkaUnreachableError
 from edges.kafka.offsets import TopicReader
+from edges.kafka.producer import Delivered, landed_at
 from producers.ending import Ending
 from producers.errors import DeliveryFailedError, RawTopicError, SnapshotFailedError
 from producers.pull.core.ddl.book import DdlBook
@@ -32,7 +33,7 @@ from producers.pull.ddl.early_tables import EarlyTables
 from producers.pull.ddl.schema_snapshot import DEADLINE_S, SnapshotReader
 from producers.pull.feed.event_feed import EventFeed
 from producers.pull.feed.types import SpanStatus
-from producers.pull.landing.landing import Delivered, OnDelivery, RecordProducer, landed_at
+from producers.pull.landing.landing import OnDelivery, RecordProducer
 from producers.pull.landing.raw_log import QUIETER, ensure_raw_topics, kafka_log
 from producers.pull.landing.raw_producer import close_producer, raw_log_producer, serve_gapless
 from producers.pull.locks.kv_client import KvClient

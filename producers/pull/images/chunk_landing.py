@@ -7,10 +7,10 @@ from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException
 
+from edges.kafka.producer import Delivered, landed_at
 from producers.errors import DeliveryFailedError, LandingHaltedError
 from producers.pull.images.image_log import OpenImageLog
 from producers.pull.images.page_reader import Page
-from producers.pull.landing.landing import Delivered, landed_at
 from schemas.ids import TableId
 from schemas.rawlog.image_batch import ImageBatch, ScanName, encode_image_batch
 from schemas.rawlog.topics import raw_partition

@@ -39,7 +39,7 @@ class OpenImageLog:
     producer: Any
     unsure: threading.Event = field(default_factory=threading.Event)
     """The broker had a record already, and did not say where it stands: offsets that are reported behind it are none
-    (:func:`~producers.pull.landing.landing.landed_at`), whichever scan's records they are of."""
+    (:func:`~edges.kafka.producer.landed_at`), whichever scan's records they are of."""
 
 
 class ImageLog:

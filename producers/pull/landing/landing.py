@@ -14,6 +14,7 @@ from typing import Final, Protocol
 
 from confluent_kafka import KafkaError, KafkaException
 
+from edges.kafka.producer import Delivered, landed_at
 from producers.errors import DeliveryFailedError, LandingHaltedError, RowsLostError, RowTooLargeError
 from producers.pull.core.landing.book import LandingBook, Sent
 from producers.pull.core.landing.packing import pack
@@ -37,27 +38,8 @@ SEVERAL_REGIONS: Final = RegionId(0)
 """A batch's region_id when its rows come from more than one."""
 
 
-class Delivered(Protocol):
-    """A record that a broker has acknowledged."""
-
-    def offset(self) -> int | None:
-        """Return where it stands in its partition; None: the broker does not know it any more."""
-
-
 OnDelivery = Callable[[KafkaError | None, Delivered], None]
 """Told of a record's fate; where there is an error, the record stands nowhere."""
-
-
-def landed_at(error: KafkaError | None, message: Delivered) -> tuple[int | None, str]:
-    """Return a record's offset; or None, and why it has none that is known.
-
-    Of records that a broker has had before it may say no more than that. The client reports None for the first of a
-    batch then, without an error, and offsets from 0 on for those behind it, which are none: they must not count.
-    """
-    if error is not None:
-        return None, error.str()
-    offset = message.offset()
-    return offset, "" if offset is not None else "the broker had it already, and does not say where"
 
 
 class RecordProducer(Protocol):
